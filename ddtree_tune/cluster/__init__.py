@@ -1,0 +1,1 @@
+"""Ray, thin: it places, deploys and calls node; it holds no formula."""

@@ -1,0 +1,287 @@
+"""The YAML contract of a sweep: every field, its meaning and its default.
+
+A spec is parsed once and frozen. Whatever is wrong with it becomes one SpecError sentence that
+names the field, what must hold and what was given.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
+from ddtree_tune.core.errors import SpecError
+from ddtree_tune.core.workload import Cell, load_matrix
+
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Window: TypeAlias = Annotated[int, Field(ge=1)] | Literal["none"]
+
+
+class Strict(BaseModel):
+    """Base of every section: unknown keys are errors, values are frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class EngineSpec(Strict):
+    """Which server every trial launches."""
+
+    kind: Literal["builtin"] = "builtin"
+    """``builtin`` is the embedded engine; it needs no GPU."""
+    model: str | None = None
+    """Folder of the target; the shipped one when absent."""
+    draft_model: str | None = None
+    """Folder of the drafter; the shipped one when absent."""
+    args: tuple[str, ...] = Field(default=(), strict=False)
+    """Arguments added to every launch."""
+    env: dict[str, str] = {}
+    """Variables added to every launch."""
+    start_deadline_s: Seconds = 60.0
+    """Launch to ready, at most."""
+    stall_s: Seconds = 30.0
+    """No token for as long ends a trial."""
+    stop_grace_s: Seconds = 5.0
+    """SIGTERM to SIGKILL."""
+
+
+class Range(Strict):
+    """An integer range of a knob, ends included."""
+
+    low: Positive
+    high: Positive
+    log: bool = False
+    """Search on a logarithmic scale."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low must be at most high, but got {self.low} above {self.high}")
+        return self
+
+
+Choices: TypeAlias = Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+
+
+class SpaceSpec(Strict):
+    """What the search may vary."""
+
+    budget: Choices | Range
+    """Nodes of the draft tree: a list of choices, or ``{low, high, log}``."""
+    topk: Choices | Range
+    """Candidates per position."""
+    window: Annotated[tuple[Window, ...], Field(min_length=1, strict=False)] | Range
+    """Committed positions the drafter attends to; ``none`` is all of them."""
+    flags: dict[str, Annotated[tuple[Scalar, ...], Field(min_length=1, strict=False)]] = {}
+    """Further engine flags: name to list of values."""
+
+
+class Point(Strict):
+    """One hand-picked setting."""
+
+    budget: Positive
+    topk: Positive
+    window: Window
+    flags: dict[str, Scalar] = {}
+
+    def config(self) -> EngineConfig:
+        """The tree configuration that this point names."""
+        window = None if self.window == "none" else self.window
+        return EngineConfig(Algorithm.TREE, self.budget, self.topk, window, tuple(sorted(self.flags.items())))
+
+
+class LoadSpec(Strict):
+    """The load matrix: every context at every concurrency."""
+
+    contexts: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    """Prompt lengths in tokens by the server's own count."""
+    concurrency: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    """Requests in flight."""
+    output_tokens: Positive = 128
+    """Tokens that every request generates."""
+    window_s: Seconds = 30.0
+    """Least measured time of a cell."""
+    min_requests: Annotated[int, Field(ge=0)] = 0
+    """Requests that must end inside the window of a cell."""
+    repeats: Positive = 1
+    """Measurements of each cell in one trial, interleaved over the cells."""
+    prompts: str | None = None
+    """JSONL of prompts; the shipped tasks over real code and prose when absent."""
+
+    def cells(self) -> tuple[Cell, ...]:
+        """The matrix, cheapest cell first."""
+        return load_matrix(
+            self.contexts,
+            self.concurrency,
+            output_tokens=self.output_tokens,
+            window_s=self.window_s,
+            min_requests=self.min_requests,
+        )
+
+
+class CodingSpec(Strict):
+    """The coding evaluation of every trial."""
+
+    problems: str = "five_kinds"
+    """Name of a shipped set, or path of a JSONL file."""
+    limit: Positive | None = None
+    """Use the first so many problems."""
+    concurrency: Positive | None = None
+    """Replies asked for at once; the largest concurrency of the load matrix when absent."""
+    max_tokens: Positive = 1024
+    """Token limit of a reply."""
+    retry_max_tokens: Positive = 2048
+    """A truncated reply is asked again with more tokens, up to this."""
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    cpu_s: Seconds = 5.0
+    """CPU time that one program may use."""
+    wall_s: Seconds = 15.0
+    """Wall time that one program may use."""
+    sandbox: Literal["strict", "weak"] = "strict"
+    """``weak`` allows resource limits alone where nothing better works."""
+
+
+class GateSpec(Strict):
+    """What a server must prove before load is paid for."""
+
+    question: str = (
+        "Write a Python function `clamp(value, low, high)` that limits `value` to the range from `low` to `high`."
+    )
+    """Asked through the chat endpoint with greedy decoding."""
+    expect: str = r"def clamp\(value, low, high\)"
+    """Regular expression that the answer must contain."""
+    max_tokens: Positive = 1024
+    deadline_s: Seconds = 60.0
+    """All of the gate's requests, at most."""
+    lossless: Literal["record", "fatal"] = "record"
+    """What a greedy answer unlike the baseline's means."""
+    allow: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Knobs whose effective value may differ from the one asked."""
+
+
+class FinalSpec(Strict):
+    """The last word: the best settings and the baselines measured again, interleaved."""
+
+    settings: Annotated[int, Field(ge=0)] = 2
+    """How many of the best settings are measured again."""
+    rounds: Annotated[int, Field(ge=0)] = 2
+    """Measurements of each, baselines included."""
+
+
+class SearchSpec(Strict):
+    """How many trials, and how the next one is chosen."""
+
+    trials: Positive = 24
+    """Valid trials, baselines and seeds included, finals not."""
+    sampler: Literal["tpe", "random", "grid"] = "tpe"
+    seed: int = 0
+    max_failures: Positive = 8
+    """Infrastructure failures after which the sweep gives up."""
+    pass_rate_margin: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """A setting must not pass fewer problems than the baseline by more than this share."""
+    final: FinalSpec = FinalSpec()
+
+
+class SweepSpec(Strict):
+    """One sweep: one YAML, one study, one Tune experiment, one results folder."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+    """Names the results folder."""
+    question: str = ""
+    """What the sweep is to answer, for the report."""
+    engine: EngineSpec = EngineSpec()
+    space: SpaceSpec
+    baselines: Annotated[tuple[Literal["none", "chain"], ...], Field(min_length=1, strict=False)] = ("none", "chain")
+    """Measured first and shown beside every setting; ``none`` is required."""
+    seeds: Annotated[tuple[Point, ...], Field(strict=False)] = ()
+    """Hand-picked settings, measured after the baselines."""
+    load: LoadSpec
+    coding: CodingSpec | None = CodingSpec()
+    gate: GateSpec = GateSpec()
+    search: SearchSpec = SearchSpec()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if "none" not in self.baselines:
+            raise ValueError(
+                f"baselines must contain none: every gain is a ratio to it, but got {list(self.baselines)}"
+            )
+        first = len(set(self.baselines)) + len({seed.config().config_id for seed in self.seeds})
+        if self.search.trials < first:
+            raise ValueError(
+                f"search.trials must be at least the {first} baselines and seeds that run first, "
+                f"but got {self.search.trials}"
+            )
+        return self
+
+    def baseline_configs(self) -> tuple[EngineConfig, ...]:
+        """The baselines in the order in which they run."""
+        return tuple(EngineConfig(Algorithm(name)) for name in dict.fromkeys(self.baselines))
+
+    @property
+    def max_concurrency(self) -> int:
+        """Requests in flight that the server must carry."""
+        coding = self.coding.concurrency if self.coding and self.coding.concurrency else 1
+        return max(*self.load.concurrency, coding)
+
+    @classmethod
+    def parse(cls, text: str, source: str) -> SweepSpec:
+        """Read a spec from YAML.
+
+        Args:
+            text: the YAML.
+            source: where it came from, for error sentences.
+
+        Raises:
+            SpecError: the first thing that is wrong, in one sentence.
+        """
+        try:
+            data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader that also refuses repeated keys
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f"{source}:{mark.line + 1}" if mark else source
+            problem = getattr(error, "problem", None) or "not YAML"
+            raise SpecError(f"{where}: the spec must be one YAML mapping, but got: {problem}") from None
+        if not isinstance(data, dict):
+            raise SpecError(f"{source}: the spec must be one YAML mapping, but got {type(data).__name__}")
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise SpecError(_sentence(error, source)) from None
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A SafeLoader that refuses a key given twice: the second would silently win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key!r} twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _sentence(error: ValidationError, source: str) -> str:
+    """Say the first problem of a validation in one sentence."""
+    first = max(error.errors(), key=lambda one: len(one["loc"]))
+    path = ""
+    for part in first["loc"]:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif part.isidentifier() and part not in {"Range", "tuple", "int", "str"}:
+            path += f".{part}" if path else part
+    message = first["msg"].removeprefix("Value error, ")
+    value = first["input"]
+    if first["type"] == "extra_forbidden":
+        section = path.rpartition(".")[0] or "the spec"
+        return f"{source}: {section} must not have the unknown key {path.rpartition('.')[2]!r}, but got {value!r}"
+    if first["type"] == "missing":
+        return f"{source}: {path} must be given, but it is missing"
+    where = f"{source}: {path}: " if path else f"{source}: "
+    if first["type"] == "value_error":
+        return f"{where}{message}"
+    return f"{where}{message[0].lower()}{message[1:]}, but got {value!r}"
