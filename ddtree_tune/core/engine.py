@@ -94,7 +94,8 @@ class Slot:
     port: int
     served_model_name: str
     """The trial's nonce: nobody else's server answers to this name."""
-    model: str
+    model: str | None
+    """Folder of the target; None for the engine's own."""
     draft_model: str | None
     max_running_requests: int
     """At least the largest concurrency of the load matrix."""

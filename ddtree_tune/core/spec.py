@@ -205,9 +205,7 @@ class SweepSpec(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if "none" not in self.baselines:
-            raise ValueError(
-                f"baselines must contain none: every gain is a ratio to it, but got {list(self.baselines)}"
-            )
+            raise ValueError(f"baselines must contain none, the base of every gain, but got {list(self.baselines)}")
         first = len(set(self.baselines)) + len({seed.config().config_id for seed in self.seeds})
         if self.search.trials < first:
             raise ValueError(
@@ -255,10 +253,10 @@ class SweepSpec(Strict):
 class _UniqueKeyLoader(yaml.SafeLoader):
     """A SafeLoader that refuses a key given twice: the second would silently win."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.MarkedYAMLError(problem=f"the key {key!r} twice", problem_mark=key_node.start_mark)
             seen.add(key)
