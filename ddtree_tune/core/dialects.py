@@ -52,8 +52,6 @@ class _ServerInfo(BaseModel):
 class BuiltinDialect:
     """The embedded engine, ``python -m ddtree_tune.builtin``."""
 
-    python: str = "python"
-    """Interpreter that launches it: the owner's own."""
     block_size: int = 16
     """Of the drafter: a tree is at most ``block_size - 1`` deep."""
     name: str = "builtin"
@@ -72,7 +70,7 @@ class BuiltinDialect:
 
     def plan(self, config: EngineConfig, slot: Slot) -> LaunchPlan:
         """The command line of the embedded engine."""
-        argv = [self.python, "-m", "ddtree_tune.builtin", "--algorithm", config.algorithm.value]
+        argv = ["python", "-m", "ddtree_tune.builtin", "--algorithm", config.algorithm.value]
         if slot.model:
             argv += ["--model", slot.model]
         if slot.draft_model:

@@ -1,0 +1,230 @@
+"""The story of one trial: launch, read back, gate, load, coding, record, stop.
+
+It is told over ports and does nothing itself. It comes in steps, one event each, so that whoever
+runs it can show progress, be interrupted between steps and still have the server stopped and the
+record kept. Whatever breaks becomes the record's failure; nothing escapes.
+"""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ddtree_tune.core.coding import pass_rate
+from ddtree_tune.core.engine import differences
+from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError, TuneError
+from ddtree_tune.core.gate import judge
+from ddtree_tune.core.metrics import measure
+from ddtree_tune.core.record import CellResult, Failure, Span, TrialRecord, TrialStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddtree_tune.core.coding import Attempt, PassRate
+    from ddtree_tune.core.dialects import Dialect
+    from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineHandle
+    from ddtree_tune.core.gate import GateVerdict
+    from ddtree_tune.core.metrics import CellMetrics
+    from ddtree_tune.core.record import Fingerprint, Proposal
+    from ddtree_tune.core.spec import SweepSpec
+    from ddtree_tune.core.trace import CellRun
+    from ddtree_tune.core.workload import Cell
+    from ddtree_tune.ports import Engine, Grader, Loader, Node, Sink
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a trial acts through."""
+
+    engine: Engine
+    loader: Loader
+    grader: Grader
+    node: Node
+    sink: Sink
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEvent:
+    """One thing that happened; exactly the last one carries the record."""
+
+    stage: str
+    ready_s: float | None = None
+    cell: CellMetrics | None = None
+    pass_rate: PassRate | None = None
+    record: TrialRecord | None = None
+
+
+class _RejectedError(Exception):
+    """The gate said no."""
+
+
+@dataclass
+class _Book:
+    """What is known of the trial so far."""
+
+    sweep: str
+    proposal: Proposal
+    node: Node
+    started_utc: str
+    status: TrialStatus = TrialStatus.FAILED
+    stage: str = "launch"
+    spans: list[Span] = field(default_factory=list)
+    handle: EngineHandle | None = None
+    effective: EffectiveConfig | None = None
+    different: tuple[Difference, ...] = ()
+    verdict: GateVerdict | None = None
+    answer: str | None = None
+    runs: dict[Cell, list[CellRun]] = field(default_factory=dict)
+    cells: dict[Cell, CellResult] = field(default_factory=dict)
+    attempts: tuple[Attempt, ...] = ()
+    failure: Failure | None = None
+    fingerprint: Fingerprint | None = None
+    log: str = ""
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        """Count the block's time to a stage."""
+        self.stage = stage
+        start = self.node.now_s()
+        try:
+            yield
+        finally:
+            self.spans.append(Span(stage, self.node.now_s() - start))
+
+    def fail(self, failure: FailureClass, reason: str, log_tail: str) -> None:
+        """Keep the first failure; what breaks afterwards is its consequence."""
+        if self.failure is None:
+            self.failure = Failure(failure, self.stage, reason, log_tail)
+
+    def record(self) -> TrialRecord:
+        """The record as far as it goes."""
+        return TrialRecord(
+            sweep=self.sweep,
+            proposal=self.proposal,
+            status=self.status,
+            started_utc=self.started_utc,
+            node=self.handle.node_id if self.handle else "",
+            spans=tuple(self.spans),
+            plan=self.handle.plan if self.handle else None,
+            effective=self.effective,
+            differences=self.different,
+            gate=self.verdict,
+            answer=self.answer,
+            cells=tuple(self.cells.values()),
+            attempts=self.attempts,
+            pass_rate=pass_rate(self.attempts) if self.attempts else None,
+            failure=self.failure,
+            fingerprint=self.fingerprint,
+            log=self.log,
+        )
+
+
+def run_trial(spec: SweepSpec, dialect: Dialect, proposal: Proposal, world: World) -> Iterator[TrialEvent]:
+    """Run one trial step by step.
+
+    Args:
+        spec: the sweep.
+        dialect: how its engine spells the knobs.
+        proposal: the configuration and why it is tried.
+        world: what the trial acts through.
+
+    Yields:
+        An event per step; the last one carries the record, which the sink has by then. Closing the
+        iterator early stops the server and keeps the record as interrupted.
+    """
+    book = _Book(spec.name, proposal, world.node, world.node.utc())
+    book.fingerprint = world.node.fingerprint()
+    try:
+        yield from _steps(spec, dialect, book, world)
+        book.status = TrialStatus.COMPLETE
+    except GeneratorExit:
+        book.fail(FailureClass.INTERRUPTED, "the sweep was stopped while the trial ran", "")
+        raise
+    except _RejectedError:
+        book.status = TrialStatus.REJECTED
+    except EngineError as error:
+        book.fail(error.failure, error.message, _log_tail(world.engine))
+    except TuneError as error:
+        kind = {LoadError: FailureClass.LOAD, GradeError: FailureClass.GRADE}.get(type(error), FailureClass.INTERNAL)
+        book.fail(kind, str(error), _log_tail(world.engine))
+    except Exception as error:  # noqa: BLE001 - a defect of ours must end one trial, not the sweep
+        book.fail(FailureClass.INTERNAL, f"{type(error).__name__}: {error}", traceback.format_exc())
+    finally:
+        _stop(book, world.engine)
+        world.sink.write(book.record())
+    yield TrialEvent("end", record=book.record())
+
+
+def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iterator[TrialEvent]:
+    config = dialect.canonical(book.proposal.config)
+    with book.timed("launch"):
+        handle = book.handle = world.engine.start(config)
+    yield TrialEvent("launch", ready_s=handle.ready_s)
+
+    with book.timed("gate"):
+        probe = world.engine.probe(handle)
+        book.effective = dialect.read_back(probe.server_info)
+        book.different = differences(config, book.effective)
+        book.answer = probe.answers[0].reasoning + probe.answers[0].text if probe.answers else None
+        book.verdict = judge(
+            spec.gate,
+            config,
+            book.effective,
+            book.different,
+            probe,
+            nonce=handle.served_model_name,
+            max_concurrency=spec.max_concurrency,
+            reference=book.proposal.reference,
+        )
+    if (check := book.verdict.failed) is not None and check.failure is not None:
+        book.fail(check.failure, f"{check.name}: {check.detail}", _log_tail(world.engine))
+        raise _RejectedError
+    yield TrialEvent("gate")
+
+    for repeat in range(spec.load.repeats):
+        for cell in spec.load.cells():
+            with book.timed("load"):
+                run = world.loader.run(handle, cell, repeat)
+            runs = book.runs.setdefault(cell, [])
+            runs.append(run)
+            book.cells[cell] = CellResult(measure(runs), tuple(runs))
+            _still_alive(world.engine)
+            world.sink.write(book.record())
+            yield TrialEvent("load", cell=book.cells[cell].metrics)
+
+    if book.proposal.coding and spec.coding:
+        with book.timed("coding"):
+            book.attempts = tuple(world.grader.run(handle))
+        _still_alive(world.engine)
+        yield TrialEvent("coding", pass_rate=pass_rate(book.attempts))
+
+
+def _still_alive(engine: Engine) -> None:
+    """Raise EngineError if the server ended: what was measured meanwhile is not to be trusted."""
+    state = engine.state()
+    if not state.alive:
+        failure = FailureClass(state.failure) if state.failure else FailureClass.CRASH_REQUEST
+        raise EngineError(state.reason or f"the server ended with exit code {state.exit_code}", failure)
+
+
+def _log_tail(engine: Engine) -> str:
+    """The engine's last lines; empty when even that cannot be had."""
+    try:
+        return engine.state().log_tail
+    except Exception:  # noqa: BLE001 - the failure that is being recorded matters more
+        return ""
+
+
+def _stop(book: _Book, engine: Engine) -> None:
+    """End the server; a server that does not end is the node's fault, recorded as such."""
+    try:
+        with book.timed("stop"):
+            book.log = engine.stop()
+    except TuneError as error:
+        book.fail(FailureClass.DIRTY_NODE, str(error), "")
+        book.status = TrialStatus.FAILED
+    except Exception as error:  # noqa: BLE001 - see run_trial
+        book.fail(FailureClass.INTERNAL, f"{type(error).__name__}: {error}", traceback.format_exc())
+        book.status = TrialStatus.FAILED
