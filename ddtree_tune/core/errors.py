@@ -55,6 +55,8 @@ class FailureClass(StrEnum):
     """The process lives and no token came for too long."""
     DIRTY_NODE = "dirty_node"
     """The node did not come free: not the configuration's fault."""
+    NODE_LOST = "node_lost"
+    """The node or the process that held the engine went away."""
     LOAD = "load"
     """The load generator broke."""
     GRADE = "grade"
@@ -66,7 +68,14 @@ class FailureClass(StrEnum):
 
 
 INFRASTRUCTURE = frozenset(
-    {FailureClass.DIRTY_NODE, FailureClass.INTERRUPTED, FailureClass.INTERNAL, FailureClass.LOAD, FailureClass.GRADE}
+    {
+        FailureClass.DIRTY_NODE,
+        FailureClass.NODE_LOST,
+        FailureClass.INTERRUPTED,
+        FailureClass.INTERNAL,
+        FailureClass.LOAD,
+        FailureClass.GRADE,
+    }
 )
 """Failures that say nothing about the configuration: a search must not learn from them."""
 

@@ -254,18 +254,24 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     """A SafeLoader that refuses a key given twice: the second would silently win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        seen: set[str] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key!r} twice", problem_mark=key_node.start_mark)
-            seen.add(key)
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.MarkedYAMLError(problem="a key that is not a word", problem_mark=key_node.start_mark)
+            if key_node.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"the key {key_node.value!r} twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key_node.value)
         return super().construct_mapping(node, deep=deep)
 
 
 def _sentence(error: ValidationError, source: str) -> str:
     """Say the first problem of a validation in one sentence."""
-    first = max(error.errors(), key=lambda one: len(one["loc"]))
+    found = error.errors()
+    # Of a union, the branch that took the value's form says more than the one that refused it.
+    closer = [one for one in found if one["type"] not in {"tuple_type", "model_type"}]
+    first = max(closer or found, key=lambda one: len(one["loc"]))
     path = ""
     for part in first["loc"]:
         if isinstance(part, int):

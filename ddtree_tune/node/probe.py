@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.errors import EngineError
 from ddtree_tune.core.gate import Probe
 from ddtree_tune.core.trace import Phase
-from ddtree_tune.node.client import ChatRequest, EngineClient
+from ddtree_tune.node.client import ChatRequest, EngineClient, user
 
 if TYPE_CHECKING:
     from ddtree_tune.core.engine import EngineHandle
@@ -56,7 +56,7 @@ async def run_probe(
 
 
 async def _ask(client: EngineClient, question: str, max_tokens: int, request_id: str) -> RequestTrace:
-    request = ChatRequest(messages=({"role": "user", "content": question},), max_tokens=max_tokens)
+    request = ChatRequest(user(question), max_tokens=max_tokens)
     return await client.chat(request, request_id=request_id, phase=Phase.WARMUP, family="gate")
 
 

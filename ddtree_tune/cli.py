@@ -1,0 +1,56 @@
+"""``ddtree-tune``: one command for everything; each subcommand is a thin call into the package."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddtree_tune import __version__
+from ddtree_tune.core.plan import plan
+from ddtree_tune.core.report import plan_lines
+from ddtree_tune.node.grade_file import grade_command
+from ddtree_tune.run import add_run_arguments, guarded, read_spec, resume, start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line and run the subcommand."""
+    parser = argparse.ArgumentParser(prog="ddtree-tune", description=(sys.modules["ddtree_tune"].__doc__ or "").strip())
+    parser.add_argument("--version", action="version", version=f"ddtree-tune {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a sweep")
+    add_run_arguments(run)
+    run.set_defaults(act=lambda got: start(got.spec, got.results, quiet=got.quiet))
+
+    planned = commands.add_parser("plan", help="show what a sweep would run, without touching a node")
+    planned.add_argument("spec", type=Path, help="YAML of the sweep")
+    planned.set_defaults(act=lambda got: _plan(got.spec))
+
+    resumed = commands.add_parser("resume", help="go on with an interrupted sweep")
+    resumed.add_argument("folder", type=Path, help="results folder of the sweep")
+    resumed.add_argument("--quiet", action="store_true", help="print the answer only")
+    resumed.set_defaults(act=lambda got: resume(got.folder, quiet=got.quiet))
+
+    grade = commands.add_parser("grade", help="grade saved replies")
+    grade.add_argument("file", type=Path, help="JSONL with reply and problem on each line")
+    grade.add_argument("--out", type=Path, help="JSONL to write, one line per reply")
+    grade.add_argument("--json", action="store_true", help="print the summary as JSON")
+    grade.set_defaults(act=lambda got: grade_command(got.file, got.out, as_json=got.json))
+
+    arguments = parser.parse_args(argv)
+    return guarded(lambda: int(arguments.act(arguments)))
+
+
+def _plan(path: Path) -> int:
+    spec = read_spec(path)
+    print("\n".join(plan_lines(spec, plan(spec))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,83 @@
+"""Actors that send load, grade and keep records: each calls node and returns core types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from ddtree_tune.cluster.placement import here
+from ddtree_tune.core.errors import GradeError, LoadError, StoreError, TuneError
+from ddtree_tune.node.grader import NodeGrader
+from ddtree_tune.node.loadgen import NodeLoader
+from ddtree_tune.node.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ray.actor import ActorHandle
+
+    from ddtree_tune.core.coding import Attempt
+    from ddtree_tune.core.engine import EngineHandle
+    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.spec import SweepSpec
+    from ddtree_tune.core.trace import CellRun
+    from ddtree_tune.core.workload import Cell
+
+LoadActor = ray.remote(NodeLoader)
+GradeActor = ray.remote(NodeGrader)
+StoreActor = ray.remote(Store)
+
+
+class RemoteLoader:
+    """``ports.Loader`` in an actor of its own, so that nothing else runs in the client's process."""
+
+    def __init__(self, spec: SweepSpec, *, name: str) -> None:
+        self._actor = LoadActor.options(num_cpus=1, name=name).remote(spec)
+
+    def run(self, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
+        """See ``ports.Loader``."""
+        result: CellRun = _result(self._actor.run.remote(handle, cell, repeat), LoadError, "the load actor")
+        return result
+
+
+class RemoteGrader:
+    """``ports.Grader`` in an actor of its own."""
+
+    def __init__(self, spec: SweepSpec, *, name: str) -> None:
+        self._actor = GradeActor.options(num_cpus=1, name=name).remote(spec)
+
+    def run(self, handle: EngineHandle) -> Sequence[Attempt]:
+        """See ``ports.Grader``."""
+        result: Sequence[Attempt] = _result(self._actor.run.remote(handle), GradeError, "the grading actor")
+        return result
+
+
+class RemoteSink:
+    """``ports.Sink`` on the driver's node, wherever the trial runs: nodes need no shared disk."""
+
+    def __init__(self, store: ActorHandle) -> None:
+        self._store = store
+
+    def write(self, record: TrialRecord) -> None:
+        """See ``ports.Sink``; returns once the record is on disk."""
+        _result(self._store.write.remote(record), StoreError, "the store")
+
+
+def store_actor(store: Store) -> ActorHandle:
+    """Put a store into an actor on this node."""
+    actor: ActorHandle = StoreActor.options(num_cpus=0, scheduling_strategy=here()).remote(store.root)
+    return actor
+
+
+def _result(reference: Any, kind: type[TuneError], who: str) -> Any:
+    """An actor's result; its own errors come through as they were raised."""
+    try:
+        return ray.get(reference)
+    except RayTaskError as error:
+        if isinstance(error.cause, TuneError):
+            raise error.cause from None
+        raise kind(f"{who} failed: {error.cause!r}") from None
+    except RayError as error:
+        raise kind(f"{who} is gone: {type(error).__name__}") from None

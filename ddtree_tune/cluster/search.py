@@ -1,0 +1,56 @@
+"""Tune's searcher over our own study: it translates and decides nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ray.tune.search import Searcher
+
+from ddtree_tune.cluster.trial import EVENT, PROPOSAL
+
+if TYPE_CHECKING:
+    from ddtree_tune.core.record import Proposal
+    from ddtree_tune.node.search import Study
+
+
+class StudySearcher(Searcher):
+    """Hands the study's proposals to Tune and tells it the records."""
+
+    def __init__(self, study: Study) -> None:
+        super().__init__()
+        self._study = study
+        self._asked: dict[str, Proposal] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+        """The next proposal; None to wait, FINISHED when there is no more."""
+        proposal = self._study.ask()
+        if proposal is None:
+            return Searcher.FINISHED if self._study.done else None
+        self._asked[trial_id] = proposal
+        config = proposal.config
+        return {
+            PROPOSAL: proposal,
+            "label": config.label,
+            "algorithm": config.algorithm.value,
+            "budget": config.budget,
+            "topk": config.topk,
+            "window": config.window,
+        }
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Nothing to learn before a trial ends."""
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Tell the record; a trial that left none was lost with its process."""
+        proposal = self._asked.pop(trial_id)
+        event = (result or {}).get(EVENT)
+        if event is not None and event.record is not None:
+            self._study.tell(event.record)
+        else:
+            self._study.lose(proposal)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing to save: the study is rebuilt from the results folder."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing to restore, see ``save``."""

@@ -1,0 +1,90 @@
+"""A Tune trial: tells the story of ``ddtree_tune.trial`` one event per step.
+
+The server starts in the first step, not in ``setup``: Tune asks for the next trial only when
+``setup`` has returned, so a slow start there would make trials on different nodes wait for each
+other.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from ray import tune
+
+from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
+from ddtree_tune.cluster.placement import this_node
+from ddtree_tune.cluster.serve import ServedEngine
+from ddtree_tune.node.fingerprint import fingerprint
+from ddtree_tune.trial import TrialEvent, World, run_trial
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ray.actor import ActorHandle
+
+    from ddtree_tune.core.dialects import Dialect
+    from ddtree_tune.core.record import Fingerprint, Proposal
+    from ddtree_tune.core.spec import SweepSpec
+
+EVENT = "event"
+"""Key of a step's TrialEvent in its Tune result."""
+PROPOSAL = "proposal"
+"""Key of a trial's Proposal in its Tune configuration."""
+
+
+class _ThisNode:
+    """``ports.Node`` of the machine that the trial runs on."""
+
+    def fingerprint(self) -> Fingerprint:
+        return fingerprint()
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def utc(self) -> str:
+        return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class TuneTrial(tune.Trainable):
+    """One configuration on one exclusive node. The process is reused for the node's next trial."""
+
+    def setup(self, config: dict[str, Any], *, spec: SweepSpec, dialect: Dialect, store: ActorHandle) -> None:
+        """Make the actors that serve every trial of this process."""
+        self._spec = spec
+        self._dialect = dialect
+        node = this_node()[:8]
+        self._loader = RemoteLoader(spec, name=f"load-{node}-{id(self):x}")
+        self._grader = RemoteGrader(spec, name=f"grade-{node}-{id(self):x}")
+        self._sink = RemoteSink(store)
+        self._story = self._begin(config[PROPOSAL])
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next trial in the same process."""
+        self._story = self._begin(new_config[PROPOSAL])
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Tell the next event."""
+        event = next(self._story)
+        if event.record is not None:  # raw requests are on disk; the driver needs the metrics alone
+            cells = tuple(replace(cell, runs=()) for cell in event.record.cells)
+            event = replace(event, record=replace(event.record, cells=cells, log=""))
+        return {EVENT: event, "stage": event.stage, "done": event.record is not None}
+
+    def cleanup(self) -> None:
+        """End the story where it is: the server stops, the record is kept."""
+        self._story.close()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing to save: the results folder is the state."""
+
+    def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
+        """Nothing to load, see ``save_checkpoint``."""
+
+    def _begin(self, proposal: Proposal) -> Iterator[TrialEvent]:
+        engine = ServedEngine(self._spec, self._dialect, app=f"trial-{proposal.trial_id}")
+        world = World(engine, self._loader, self._grader, _ThisNode(), self._sink)
+        return run_trial(self._spec, self._dialect, proposal, world)

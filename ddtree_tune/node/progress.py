@@ -1,0 +1,121 @@
+"""Shows a sweep while it runs: a live line on a terminal, one plain line per event elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from ddtree_tune.core.objective import score_against
+from ddtree_tune.core.record import Origin, TrialStatus
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from ddtree_tune.core.metrics import CellMetrics
+    from ddtree_tune.core.plan import Plan
+    from ddtree_tune.core.record import Proposal, TrialRecord
+    from ddtree_tune.trial import TrialEvent
+
+
+@dataclass
+class Progress:
+    """Follows the events of a sweep; one instance on the driver."""
+
+    plan: Plan
+    quiet: bool = False
+    records: list[TrialRecord] = field(default_factory=list)
+    """Records of the trials that ended, those of an earlier run included."""
+    console: Console = field(default_factory=lambda: Console(highlight=False, soft_wrap=True))
+
+    def __post_init__(self) -> None:
+        self._nodes = 1
+        self._live: Status | None = None
+        self._seconds: list[float] = [record.seconds for record in self.records]
+        self._begun = time.monotonic()
+
+    def nodes(self, count: int) -> None:
+        """The cluster is up."""
+        self._nodes = count
+        self._say(f"{count} node{'s' if count > 1 else ''} up, {self._end()}")
+
+    def started(self, proposal: Proposal) -> None:
+        """A trial has its node."""
+        self._now(f"{self._name(proposal)} | starting")
+
+    def happened(self, proposal: Proposal, event: TrialEvent) -> None:
+        """A trial told an event."""
+        name = self._name(proposal)
+        if event.record is not None:
+            self.records.append(event.record)
+            self._seconds.append(event.record.seconds)
+            self._say(f"{name} | {self._outcome(event.record)} | {event.record.seconds:.0f} s | {self._end()}")
+        elif event.cell is not None:
+            self._now(f"{name} | {cell_line(event.cell)}")
+        elif event.ready_s is not None:
+            self._now(f"{name} | server ready in {event.ready_s:.1f} s")
+        elif event.pass_rate is not None:
+            self._now(f"{name} | passed {event.pass_rate.passed} of {event.pass_rate.attempted} problems")
+        else:
+            self._now(f"{name} | {event.stage} passed")
+
+    def close(self) -> None:
+        """End the live line."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _name(self, proposal: Proposal) -> str:
+        total = self.plan.trials + self.plan.finals
+        done = min(len(self.records) + 1, total)
+        final = f" final {proposal.round + 1}" if proposal.origin is Origin.FINAL else ""
+        return f"[{done:>{len(str(total))}}/{total}] {proposal.trial_id[:4]} {proposal.config.label}{final}"
+
+    def _outcome(self, record: TrialRecord) -> str:
+        if record.status is not TrialStatus.COMPLETE:
+            why = f"{record.failure.failure}: {record.failure.reason}" if record.failure else "no reason known"
+            return f"{record.status} in {record.failure.stage if record.failure else '?'}: {why}"
+        score = score_against(record, self.records)
+        parts = [f"{score:.2f} x no speculation" if score is not None else "no score"]
+        if record.pass_rate is not None:
+            parts.append(f"passed {record.pass_rate.passed}/{record.pass_rate.attempted}")
+        return ", ".join(parts)
+
+    def _end(self) -> str:
+        """When the sweep ends if trials go on as they did."""
+        done = len(self._seconds)
+        whole = self.plan.trials + self.plan.finals
+        each = sum(self._seconds) / done if done else self.plan.node_s / whole
+        left_s = max(0, whole - len(self.records)) * each / self._nodes
+        at = datetime.now().astimezone() + timedelta(seconds=left_s)
+        return f"ends about {at:%H:%M} ({left_s / 60:.0f} min)"
+
+    def _say(self, line: str) -> None:
+        if not self.quiet:
+            self.console.print(line, markup=False)
+
+    def _now(self, line: str) -> None:
+        """What is going on: the live line of a terminal, a line of its own elsewhere."""
+        if self.quiet:
+            return
+        if not self.console.is_terminal:
+            self.console.print(line, markup=False)
+            sys.stdout.flush()
+        elif self._live is None:
+            self._live = self.console.status(line)
+            self._live.start()
+        else:
+            self._live.update(line)
+
+
+def cell_line(cell: CellMetrics) -> str:
+    """One cell in stable columns; what is not known is a dash."""
+    ttft = f"{1e3 * cell.ttft_s.p50:.0f} ms" if cell.ttft_s.p50 is not None else "-"
+    tps = f"{cell.output_tps:.0f}" if cell.output_tps is not None else "-"
+    accept = f"{cell.accept_len:.2f}" if cell.accept_len is not None else "-"
+    flags = f" [{', '.join(cell.flags)}]" if cell.flags else ""
+    return f"i{cell.context} c{cell.concurrency}: {tps} tok/s, ttft {ttft}, accept {accept}{flags}"

@@ -1,0 +1,124 @@
+"""The sweep as a command: ``python -m ddtree_tune.run SPEC [--results DIR]``.
+
+Exit codes: 0 done, 1 no trial succeeded or the sweep broke, 2 the spec or the command line is
+wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddtree_tune.cluster.sweep import run_sweep
+from ddtree_tune.core.dialects import BuiltinDialect
+from ddtree_tune.core.errors import SpecError, TuneError
+from ddtree_tune.core.objective import conclude
+from ddtree_tune.core.plan import plan
+from ddtree_tune.core.record import TrialStatus
+from ddtree_tune.core.report import answer_lines, winner_script
+from ddtree_tune.core.spec import SweepSpec
+from ddtree_tune.node.fingerprint import fingerprint
+from ddtree_tune.node.progress import Progress
+from ddtree_tune.node.search import Study
+from ddtree_tune.node.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddtree_tune.core.record import TrialRecord
+
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended, as shells have it."""
+
+
+def read_spec(path: Path) -> SweepSpec:
+    """Read and check a spec file.
+
+    Raises:
+        SpecError: it cannot be read or is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: the spec must be a readable YAML file, but got {error}") from None
+    return SweepSpec.parse(text, str(path))
+
+
+def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
+    """Run a new sweep in a folder of its own below ``results``."""
+    spec = read_spec(spec_path)
+    folder = results / f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    store = Store(str(folder.resolve()))
+    store.write_spec(spec_path.read_text(encoding="utf-8"))
+    store.write_fingerprint(fingerprint())
+    return _sweep(spec, store, quiet=quiet)
+
+
+def resume(folder: Path, *, quiet: bool) -> int:
+    """Go on with an interrupted sweep: what is complete stays, what is missing runs."""
+    store = Store(str(folder.resolve()))
+    return _sweep(SweepSpec.parse(store.read_spec(), str(folder / "sweep.yaml")), store, quiet=quiet)
+
+
+def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
+    dialect = BuiltinDialect()
+    records = store.read_records()
+    study = Study(spec, dialect, records)
+    progress = Progress(plan(spec), quiet=quiet, records=list(records))
+    if not quiet:
+        print(f"{spec.name}: {spec.question or 'a sweep'}\nresults in {store.root}", flush=True)
+    try:
+        run_sweep(spec, dialect, study, store, progress)
+    except KeyboardInterrupt:
+        pass  # Ctrl-C before or after Tune's own handling of it
+    finally:
+        progress.close()
+    return _answer(spec, dialect, store, complete=study.done)
+
+
+def _answer(spec: SweepSpec, dialect: BuiltinDialect, store: Store, *, complete: bool) -> int:
+    """Conclude from what is on disk, print it, and leave the winner's command."""
+    records: Sequence[TrialRecord] = store.read_records()
+    conclusion = conclude(records, spec, dialect)
+    script = winner_script(conclusion, records, spec)
+    if script is not None:
+        store.write_text("winner.sh", script)
+    print("\n".join(answer_lines(conclusion, records, spec, root=store.root)))
+    if not complete:
+        print(f"\nInterrupted; what is complete is kept. Go on with: ddtree-tune resume {store.root}")
+        return INTERRUPTED
+    return 0 if any(record.status is TrialStatus.COMPLETE for record in records) else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the command line and run the sweep."""
+    parser = argparse.ArgumentParser(prog="python -m ddtree_tune.run", description="Run a sweep.")
+    add_run_arguments(parser)
+    arguments = parser.parse_args(argv)
+    return guarded(lambda: start(arguments.spec, arguments.results, quiet=arguments.quiet))
+
+
+def add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``run``."""
+    parser.add_argument("spec", type=Path, help="YAML of the sweep, as in search_spaces/")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder for the results (results)")
+    parser.add_argument("--quiet", action="store_true", help="print the answer only")
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command; turn our errors into one sentence and an exit code."""
+    try:
+        return command()
+    except SpecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except TuneError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
