@@ -99,7 +99,7 @@ def test_what_is_wrong_gets_one_sentence_that_names_the_place(changes, sentence)
     ],
 )
 def test_text_that_is_no_mapping_gets_one_sentence(text, sentence):
-    with pytest.raises(SpecError, match="s.yaml") as raised:
+    with pytest.raises(SpecError, match=r"^s\.yaml") as raised:
         SweepSpec.parse(text, "s.yaml")
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -1,5 +1,7 @@
 """The reference tree: best first, nested in the budget, walked as the target chooses."""
 
+import itertools
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,7 +68,7 @@ def test_the_walk_follows_the_targets_choices_down_and_stops_at_the_first_miss(d
     choices = data.draw(st.lists(st.sampled_from([*tokens, -1]), min_size=tree.width, max_size=tree.width))
     path = walk(tree, tokens, choices)
     assert path[0] == 0
-    for parent, node in zip(path, path[1:], strict=False):
+    for parent, node in itertools.pairwise(path):
         assert tree.parents_N[node - 1] == parent
         assert tokens[node - 1] == choices[parent]
     last = path[-1]
