@@ -62,6 +62,11 @@ class Cell:
         """Requests in flight of a closed loop."""
         return self.arrival.concurrency if isinstance(self.arrival, ClosedLoop) else None
 
+    @property
+    def prompt_tolerance(self) -> float:
+        """Tokens by which a prompt may miss the context: 2 %, or 8 where that would be less."""
+        return max(8.0, 0.02 * self.context)
+
 
 def load_matrix(
     contexts: Iterable[int], concurrency: Iterable[int], *, output_tokens: int, window_s: float, min_requests: int = 0

@@ -61,13 +61,14 @@ class EngineClient:
             spec_details: ask for speculation counters; leave out for servers that refuse the field.
             api_key: bearer token, where the server wants one.
         """
+        self._base_url = base_url.rstrip("/")
         self._model = model
         self._timeout_s = timeout_s
         self._spec_details = spec_details
         self._template_tokens: int | None = None
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._http = httpx.AsyncClient(
-            base_url=base_url.rstrip("/"),
+            base_url=self._base_url,
             headers=headers,
             # Without TLS the context would never be used, and it costs 50 ms for every client.
             verify=base_url.startswith("https:"),
@@ -184,7 +185,7 @@ class EngineClient:
         return None
 
     async def _call(self, method: str, path: str, body: Any, take: Callable[[httpx.Response], Any]) -> Any:
-        with boundary(EngineError, f"{method} {self._http.base_url}{path.lstrip('/')}"):
+        with boundary(EngineError, f"{method} {self._base_url}{path}"):
             async with asyncio.timeout(self._timeout_s):
                 response = await self._http.request(method, path, **({} if body is None else {"json": body}))
             if response.status_code != 200:

@@ -1,0 +1,175 @@
+"""What takes a cell out of the score, and how each is recognised.
+
+A flag is a statement about the measurement, never about the setting: a slow cell has no flag.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddtree_tune.core.timing import levels
+from ddtree_tune.core.trace import Phase, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ddtree_tune.core.trace import CellRun, RequestTrace
+    from ddtree_tune.core.workload import Cell
+
+PARTS = 8
+"""Sub-windows of a window."""
+_FAILURE_SHARE = 0.01
+_CACHED_SHARE = 0.01
+_HEAD_TOKENS = 64
+"""Tokens of chat template and prompt frame that all prompts share and a prefix cache may hold."""
+_LAG_S = 0.005
+_LAG_SHARE = 0.05
+_STEP = 0.10
+_STEP_EXPLAINS = 0.8
+_GAP = 0.10
+_PINNED_PEAK = 0.9
+_PINNED_SHARE = 0.8
+
+
+class CellFlag(StrEnum):
+    """Something about a cell that a reader of its numbers must know."""
+
+    CAPPED = "capped"
+    """The server worked on fewer requests than were in flight: a queue was measured."""
+    CACHED = "cached"
+    """More than 1 % of the prompt tokens, shared beginnings aside, came from the prefix cache."""
+    CLIENT_LIMITED = "client_limited"
+    """The client saw chunks late: p99 of its lag above 5 ms and above 5 % of the chunk gap."""
+    FAILURES = "failures"
+    """More than 1 % of the requests failed."""
+    UNSTEADY = "unsteady"
+    """Throughput made a step inside the window."""
+    SHORT = "short"
+    """The window is missing, too short, or saw fewer requests end than it should."""
+    BIMODAL = "bimodal"
+    """The repeats fall into two groups; the median stands, so the cell is still scored."""
+    NO_TOKENS = "no_tokens"
+    """The server did not count its tokens."""
+    PROMPT_LENGTH = "prompt_length"
+    """The prompts are not of the cell's length by the server's count."""
+    OUTPUT_LENGTH = "output_length"
+    """The replies are not of the cell's length: arms would do unequal work."""
+
+
+DISQUALIFYING = frozenset(CellFlag) - {CellFlag.BIMODAL}
+"""Flags that take a cell out of the score."""
+
+
+def failed(trace: RequestTrace) -> bool:
+    """Whether the request failed by the server's fault; one that we cancelled did not."""
+    return trace.error not in {None, RequestError.CANCELLED}
+
+
+def too_many_failures(traces: Sequence[RequestTrace]) -> bool:
+    """Whether over 1 % of the requests that came to an end failed, warm-up included.
+
+    Source: public reports where refusals made latency better; field practice is 0 to 1 %.
+    """
+    failures = sum(failed(trace) for trace in traces)
+    return failures > _FAILURE_SHARE * (failures + sum(trace.ok for trace in traces))
+
+
+def cache_helped(traces: Sequence[RequestTrace], cell: Cell) -> bool:
+    """Whether the prefix cache held prompts, beyond the beginning that all of them share."""
+    head = min(_HEAD_TOKENS, cell.context // 2)
+    known = [trace for trace in traces if trace.cached_tokens is not None and trace.prompt_tokens]
+    excess = sum(max(0, (trace.cached_tokens or 0) - head) for trace in known)
+    return excess > _CACHED_SHARE * sum(trace.prompt_tokens or 0 for trace in known)
+
+
+def client_limited(lag_p99_s: float | None, chunk_gap_s: float | None) -> bool:
+    """Whether the client's own lag blurs what it measures.
+
+    Below 5 ms the probe mostly sees the timer's own resolution, so the share alone decides nothing.
+    """
+    return lag_p99_s is not None and lag_p99_s > max(_LAG_S, _LAG_SHARE * (chunk_gap_s or 0.0))
+
+
+def too_short(run: CellRun) -> bool:
+    """Whether a repeat saw less than the cell asks: its time, its requests, one turnover per slot."""
+    window = run.window
+    if window is None or window.seconds < run.cell.window_s:
+        return True
+    ended = [trace for trace in run.traces if trace.ok and window.start_ns <= trace.end_ns < window.end_ns]
+    sent_inside = sum(trace.sent_ns >= window.start_ns for trace in ended)
+    return sent_inside < run.cell.min_requests or len(ended) < (run.cell.concurrency or 1)
+
+
+def capped(run: CellRun, running_cap: int | None) -> bool:
+    """Whether the server worked on fewer requests than were in flight.
+
+    By its own word, or by what is seen: the requests that have begun to answer and have not ended
+    are pinned, for 80 % of the window, at a peak below 90 % of the concurrency. A server that is
+    short of prefill also keeps requests waiting, but its number of answering ones varies.
+    """
+    users = run.cell.concurrency
+    if users is None or run.window is None:
+        return False
+    if running_cap is not None and running_cap < users:
+        return True
+    answering = [(trace.chunk_ns[0], trace.end_ns) for trace in run.traces if trace.chunk_ns]
+    durations, level = levels(answering, run.window)
+    peak = level.max(initial=0)
+    return bool(0 < peak <= _PINNED_PEAK * users and durations[level == peak].sum() >= _PINNED_SHARE * durations.sum())
+
+
+def has_step(parts: NDArray[np.float64]) -> bool:
+    """Whether the sub-windows are two levels rather than one: a warm-up that had not ended.
+
+    The best split into an earlier and a later part must explain 80 % of the variance and the two
+    must differ by 10 % of the mean.
+
+    Source: least-squares change point.
+
+    Args:
+        parts: (n_parts,) float64, throughput of each.
+    """
+    total = ((parts - parts.mean()) ** 2).sum()
+    if total == 0:
+        return False
+    splits = range(1, len(parts))
+    within = [((parts[:k] - parts[:k].mean()) ** 2).sum() + ((parts[k:] - parts[k:].mean()) ** 2).sum() for k in splits]
+    best = int(np.argmin(within)) + 1
+    step = abs(parts[:best].mean() - parts[best:].mean())
+    return bool(1 - min(within) / total >= _STEP_EXPLAINS and step > _STEP * parts.mean())
+
+
+def two_groups(values: Sequence[float]) -> bool:
+    """Whether four or more repeats fall into two groups.
+
+    The largest gap between neighbours must exceed 10 % of the median and twice the spread of each
+    group. Source: public report of a server at 20,200 tok/s that sometimes ran at 12,897.
+    """
+    if len(values) < 4:
+        return False
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    gaps = np.diff(ordered)
+    at = int(np.argmax(gaps))
+    spread = max(ordered[at] - ordered[0], ordered[-1] - ordered[at + 1])
+    return bool(gaps[at] > _GAP * np.median(ordered) and gaps[at] > 2 * spread)
+
+
+def wrong_prompt_length(mean: float | None, cell: Cell) -> bool:
+    """Whether the mean prompt misses the context by more than its tolerance."""
+    return mean is not None and abs(mean - cell.context) > cell.prompt_tolerance
+
+
+def wrong_output_length(traces: Sequence[RequestTrace], cell: Cell) -> bool:
+    """Whether over 1 % of the good replies are longer or shorter than asked."""
+    counts = [trace.completion_tokens for trace in traces if trace.ok and trace.completion_tokens is not None]
+    return sum(count != cell.output_tokens for count in counts) > _FAILURE_SHARE * len(counts)
+
+
+def measured(traces: Sequence[RequestTrace]) -> list[RequestTrace]:
+    """The requests that were sent after the warm-up."""
+    return [trace for trace in traces if trace.phase is Phase.WINDOW]
