@@ -1,0 +1,44 @@
+"""An exit and its log name the class of the failure."""
+
+import pytest
+
+from ddtree_tune.core.errors import FailureClass
+from ddtree_tune.core.faults import classify
+
+
+@pytest.mark.parametrize(
+    ("tail", "code", "ready", "failure"),
+    [
+        ("OSError: [Errno 98] Address already in use", 1, False, FailureClass.PORT_CONFLICT),
+        (
+            "[Errno 98] error while attempting to bind on address: address already in use",
+            1,
+            False,
+            FailureClass.PORT_CONFLICT,
+        ),
+        ("torch.OutOfMemoryError: CUDA out of memory.", 1, False, FailureClass.STARTUP_OOM),
+        ("torch.OutOfMemoryError: CUDA out of memory.", 1, True, FailureClass.OOM_RUNTIME),
+        (
+            "numpy._core._exceptions._ArrayMemoryError: Unable to allocate\nMemoryError",
+            1,
+            True,
+            FailureClass.OOM_RUNTIME,
+        ),
+        ("x: error: unrecognized arguments: --budgett", 2, False, FailureClass.INVALID_CONFIG),
+        ("ValueError: Unknown speculative algorithm name: DDTREE", 1, False, FailureClass.INVALID_CONFIG),
+        ("loading\nsomething else", 1, False, FailureClass.STARTUP_CRASH),
+        ("", -9, True, FailureClass.CRASH_REQUEST),
+        ("", None, False, FailureClass.STARTUP_CRASH),
+    ],
+)
+def test_an_exit_and_its_log_name_the_class(tail, code, ready, failure):
+    fault = classify(tail, code, ready=ready)
+    assert fault.failure is failure
+    assert "\n" not in fault.reason
+    assert fault.reason.startswith("the server ended with ")
+
+
+def test_the_reason_quotes_the_line_that_decided():
+    fault = classify("a\nCUDA out of memory. Tried 2 GiB\nexiting", 1, ready=False)
+    assert fault.reason == "the server ended with exit code 1: CUDA out of memory. Tried 2 GiB"
+    assert classify("a\nb\n\n", -11, ready=True).reason == "the server ended with signal 11: b"

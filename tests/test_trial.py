@@ -1,0 +1,137 @@
+"""The story of a trial: whatever breaks becomes the record's failure, and the server is stopped."""
+
+from dataclasses import replace
+
+import pytest
+
+from ddtree_tune.core.coding import Attempt, Outcome, Reply
+from ddtree_tune.core.dialects import BuiltinDialect
+from ddtree_tune.core.engine import Algorithm, EngineConfig
+from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError
+from ddtree_tune.core.record import Origin, Proposal, TrialStatus
+from ddtree_tune.core.spec import SweepSpec
+from ddtree_tune.trial import World, run_trial
+from tests.fakes import FakeEngine, FakeGrader, FakeLoader, FakeNode, FakeSink
+
+SPEC = """
+name: story
+space: {budget: [8], topk: [4], window: [none]}
+load: {contexts: [60, 512], concurrency: [1, 8], output_tokens: 100, window_s: 1, repeats: 2}
+"""
+TREE = EngineConfig(Algorithm.TREE, 8, 4, None)
+
+
+def attempt(outcome=Outcome.PASS):
+    return Attempt("p1", "clamp", outcome, "", "code", Reply("x", None, "stop"), 20, 0.1, 512)
+
+
+def tell(config=TREE, coding=True, **faults):
+    log = []
+    engine = FakeEngine(log, **{k: v for k, v in faults.items() if k not in {"loader", "grader"}})
+    sink = FakeSink()
+    world = World(
+        engine,
+        FakeLoader(log, faults.get("loader")),
+        FakeGrader(log, (attempt(), attempt(Outcome.TRUNCATED)), faults.get("grader")),
+        FakeNode(),
+        sink,
+    )
+    proposal = Proposal("0001-abc", config, Origin.SEED, coding)
+    return run_trial(SweepSpec.parse(SPEC, "s"), BuiltinDialect(), proposal, world), log, sink
+
+
+def test_a_trial_goes_from_launch_to_stop_and_keeps_everything():
+    story, log, sink = tell()
+    events = list(story)
+    record = events[-1].record
+    assert [event.stage for event in events] == ["launch", "gate", *["load"] * 8, "coding", "end"]
+    assert record.status is TrialStatus.COMPLETE
+    assert record.failure is None
+    assert log[0] == "start"
+    assert log[-1] == "stop"
+    loads = [line for line in log if line.startswith("load")]
+    assert loads[:4] == [line.replace(" 1", " 0") for line in loads[4:]]  # repeats are interleaved over the cells
+    assert [cell.metrics.repeats for cell in record.cells] == [2, 2, 2, 2]
+    assert record.cells[0].metrics.output_tps == pytest.approx(100, rel=0.01)
+    assert record.cells[1].metrics.output_tps == pytest.approx(800, rel=0.01)
+    assert record.pass_rate.passed == 1
+    assert record.log == "whole log"
+    assert record.seconds == sum(span.seconds for span in record.spans) == len(record.spans)
+    assert sink.written[-1] == record
+    # durable after each cell, and what is written grows
+    assert [sum(cell.metrics.repeats for cell in written.cells) for written in sink.written] == [*range(1, 9), 8]
+
+
+def test_without_coding_no_problem_is_asked():
+    story, log, _ = tell(coding=False)
+    assert list(story)[-1].record.status is TrialStatus.COMPLETE
+    assert "grade" not in log
+
+
+@pytest.mark.parametrize(
+    ("faults", "stage", "failure", "status"),
+    [
+        (
+            {"start_error": EngineError("no memory", FailureClass.STARTUP_OOM)},
+            "launch",
+            FailureClass.STARTUP_OOM,
+            TrialStatus.FAILED,
+        ),
+        ({"start_error": RuntimeError("a bug")}, "launch", FailureClass.INTERNAL, TrialStatus.FAILED),
+        ({"probe_changes": {"served_models": ("old",)}}, "gate", FailureClass.IDENTITY, TrialStatus.REJECTED),
+        ({"dies_after": 2}, "load", FailureClass.CRASH_REQUEST, TrialStatus.FAILED),
+        ({"dies_after": 8}, "coding", FailureClass.CRASH_REQUEST, TrialStatus.FAILED),
+        ({"loader": LoadError("no prompts")}, "load", FailureClass.LOAD, TrialStatus.FAILED),
+        ({"loader": EngineError("silence", FailureClass.HANG)}, "load", FailureClass.HANG, TrialStatus.FAILED),
+        ({"grader": GradeError("no sandbox")}, "coding", FailureClass.GRADE, TrialStatus.FAILED),
+        (
+            {"stop_error": EngineError("port held", FailureClass.DIRTY_NODE)},
+            "stop",
+            FailureClass.DIRTY_NODE,
+            TrialStatus.FAILED,
+        ),
+    ],
+)
+def test_whatever_breaks_is_a_record_with_its_class_and_stage_and_the_server_is_stopped(faults, stage, failure, status):
+    story, log, sink = tell(**faults)
+    record = list(story)[-1].record
+    assert record.status is status
+    assert (record.failure.failure, record.failure.stage) == (failure, stage)
+    assert record.failure.reason
+    assert log[-1] == "stop"
+    assert sink.written[-1] == record
+
+
+def test_the_first_failure_counts_and_what_follows_does_not_hide_it():
+    story, _, _ = tell(
+        start_error=EngineError("no memory", FailureClass.STARTUP_OOM),
+        stop_error=EngineError("port", FailureClass.DIRTY_NODE),
+    )
+    record = list(story)[-1].record
+    assert record.failure.failure is FailureClass.STARTUP_OOM
+
+
+@pytest.mark.parametrize("events", [1, 2, 5])
+def test_a_story_that_is_closed_early_stops_the_server_and_keeps_what_it_has(events):
+    story, log, sink = tell()
+    for _ in range(events):
+        next(story)
+    story.close()
+    assert log[-1] == "stop"
+    record = sink.written[-1]
+    assert record.status is TrialStatus.FAILED
+    assert record.failure.failure is FailureClass.INTERRUPTED
+    assert len(record.cells) == max(0, events - 2)
+
+
+def test_a_dead_cell_is_not_measured_as_if_it_were_alive():
+    story, _, sink = tell(dies_after=0)
+    record = list(story)[-1].record
+    assert record.failure.failure is FailureClass.CRASH_REQUEST
+    assert record.status is not TrialStatus.COMPLETE
+    assert record == replace(sink.written[-1])
+
+
+def test_a_baseline_without_speculation_passes_the_gate():
+    story, _, _ = tell(config=EngineConfig(Algorithm.NONE))
+    assert list(story)[-1].record.status is TrialStatus.COMPLETE
