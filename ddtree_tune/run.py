@@ -28,6 +28,7 @@ from ddtree_tune.node.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.record import TrialRecord
 
 INTERRUPTED = 130
@@ -79,7 +80,7 @@ def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
     return _answer(spec, dialect, store, complete=study.done)
 
 
-def _answer(spec: SweepSpec, dialect: BuiltinDialect, store: Store, *, complete: bool) -> int:
+def _answer(spec: SweepSpec, dialect: Dialect, store: Store, *, complete: bool) -> int:
     """Conclude from what is on disk, print it, and leave the winner's command."""
     records: Sequence[TrialRecord] = store.read_records()
     conclusion = conclude(records, spec, dialect)

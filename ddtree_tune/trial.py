@@ -20,7 +20,7 @@ from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.record import CellResult, Failure, Span, TrialRecord, TrialStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from ddtree_tune.core.coding import Attempt, PassRate
     from ddtree_tune.core.dialects import Dialect
@@ -121,7 +121,7 @@ class _Book:
         )
 
 
-def run_trial(spec: SweepSpec, dialect: Dialect, proposal: Proposal, world: World) -> Iterator[TrialEvent]:
+def run_trial(spec: SweepSpec, dialect: Dialect, proposal: Proposal, world: World) -> Generator[TrialEvent, None, None]:
     """Run one trial step by step.
 
     Args:
@@ -183,13 +183,14 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
         raise _RejectedError
     yield TrialEvent("gate")
 
+    cap = book.effective.max_running_requests
     for repeat in range(spec.load.repeats):
         for cell in spec.load.cells():
             with book.timed("load"):
                 run = world.loader.run(handle, cell, repeat)
             runs = book.runs.setdefault(cell, [])
             runs.append(run)
-            book.cells[cell] = CellResult(measure(runs), tuple(runs))
+            book.cells[cell] = CellResult(measure(runs, running_cap=cap), tuple(runs))
             _still_alive(world.engine)
             world.sink.write(book.record())
             yield TrialEvent("load", cell=book.cells[cell].metrics)

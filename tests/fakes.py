@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from ddtree_tune.core.engine import EngineHandle, EngineState, LaunchPlan
 from ddtree_tune.core.record import Fingerprint
-from ddtree_tune.core.trace import CellRun, Phase, RequestTrace, SpecCounters, Window
+from ddtree_tune.core.trace import CellRun, Phase, SpecCounters, Window
 from tests.core.test_engine import server_info
 from tests.core.test_gate import PROBE, trace
 

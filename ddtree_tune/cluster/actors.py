@@ -57,7 +57,7 @@ class RemoteGrader:
 class RemoteSink:
     """``ports.Sink`` on the driver's node, wherever the trial runs: nodes need no shared disk."""
 
-    def __init__(self, store: ActorHandle) -> None:
+    def __init__(self, store: ActorHandle[Any]) -> None:
         self._store = store
 
     def write(self, record: TrialRecord) -> None:
@@ -65,9 +65,9 @@ class RemoteSink:
         _result(self._store.write.remote(record), StoreError, "the store")
 
 
-def store_actor(store: Store) -> ActorHandle:
+def store_actor(store: Store) -> ActorHandle[Any]:
     """Put a store into an actor on this node."""
-    actor: ActorHandle = StoreActor.options(num_cpus=0, scheduling_strategy=here()).remote(store.root)
+    actor: ActorHandle[Any] = StoreActor.options(num_cpus=0, scheduling_strategy=here()).remote(store.root)
     return actor
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
@@ -23,14 +23,13 @@ from ddtree_tune.node.engine import NodeEngine
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
-    from ray.serve.handle import DeploymentHandle, DeploymentResponse
+    from ray.serve.handle import DeploymentHandle
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig, EngineHandle, EngineState
     from ddtree_tune.core.gate import Probe
     from ddtree_tune.core.spec import SweepSpec
 
-T = TypeVar("T")
 LEASE_PERIOD_S = 0.5
 REPLY_S = 30.0
 """How long a replica may take beyond what the call itself may take."""
@@ -55,7 +54,7 @@ class Lease:
 class EngineServer:
     """The replica: ``NodeEngine`` behind Serve's handle, tied to the lease."""
 
-    def __init__(self, lease: ActorHandle, spec: SweepSpec, dialect: Dialect, app: str) -> None:
+    def __init__(self, lease: ActorHandle[Any], spec: SweepSpec, dialect: Dialect, app: str) -> None:
         self._lease = lease
         self._app = app
         self._first = ray.get(lease.claim.remote()) == 1
@@ -110,8 +109,8 @@ class ServedEngine:
         self._spec = spec
         self._dialect = dialect
         self._app = app
-        self._lease: ActorHandle | None = None
-        self._handle: DeploymentHandle | None = None
+        self._lease: ActorHandle[Any] | None = None
+        self._handle: DeploymentHandle[Any] | None = None
 
     def start(self, config: EngineConfig) -> EngineHandle:
         """Deploy the replica, then launch the server in it."""
@@ -125,15 +124,18 @@ class ServedEngine:
             )
         except RuntimeError as error:
             raise EngineError(f"Serve must deploy {self._app}, but got: {error}", FailureClass.NODE_LOST) from None
-        return _reply(self._handle.start.remote(config), self._spec.engine.start_deadline_s + REPLY_S)
+        started: EngineHandle = _reply(self._handle.start.remote(config), self._spec.engine.start_deadline_s + REPLY_S)
+        return started
 
     def probe(self, handle: EngineHandle) -> Probe:
         """See ``ports.Engine``."""
-        return _reply(self._deployed().probe.remote(handle), self._spec.gate.deadline_s + REPLY_S)
+        seen: Probe = _reply(self._deployed().probe.remote(handle), self._spec.gate.deadline_s + REPLY_S)
+        return seen
 
     def state(self) -> EngineState:
         """See ``ports.Engine``."""
-        return _reply(self._deployed().state.remote(), REPLY_S)
+        state: EngineState = _reply(self._deployed().state.remote(), REPLY_S)
+        return state
 
     def stop(self) -> str:
         """Stop the server and delete the application; the lease ends with it."""
@@ -141,20 +143,21 @@ class ServedEngine:
         if handle is None:
             return ""
         try:
-            return _reply(handle.stop.remote(), 2 * self._spec.engine.stop_grace_s + REPLY_S)
+            log: str = _reply(handle.stop.remote(), 2 * self._spec.engine.stop_grace_s + REPLY_S)
         finally:
             serve.delete(self._app)
             lease, self._lease = self._lease, None
             if lease is not None:
                 ray.kill(lease)
+        return log
 
-    def _deployed(self) -> DeploymentHandle:
+    def _deployed(self) -> DeploymentHandle[Any]:
         if self._handle is None:
             raise EngineError(f"{self._app} must be deployed first, but got a call before start")
         return self._handle
 
 
-def _reply(response: DeploymentResponse[Any], limit_s: float) -> Any:
+def _reply(response: Any, limit_s: float) -> Any:
     """Wait for a replica's answer; its own errors come through as they were raised."""
     try:
         return response.result(timeout_s=limit_s)

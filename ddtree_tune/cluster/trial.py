@@ -21,7 +21,7 @@ from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.trial import TrialEvent, World, run_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from ray.actor import ActorHandle
 
@@ -51,7 +51,7 @@ class _ThisNode:
 class TuneTrial(tune.Trainable):
     """One configuration on one exclusive node. The process is reused for the node's next trial."""
 
-    def setup(self, config: dict[str, Any], *, spec: SweepSpec, dialect: Dialect, store: ActorHandle) -> None:
+    def setup(self, config: dict[str, Any], *, spec: SweepSpec, dialect: Dialect, store: ActorHandle[Any]) -> None:
         """Make the actors that serve every trial of this process."""
         self._spec = spec
         self._dialect = dialect
@@ -84,7 +84,7 @@ class TuneTrial(tune.Trainable):
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
         """Nothing to load, see ``save_checkpoint``."""
 
-    def _begin(self, proposal: Proposal) -> Iterator[TrialEvent]:
+    def _begin(self, proposal: Proposal) -> Generator[TrialEvent, None, None]:
         engine = ServedEngine(self._spec, self._dialect, app=f"trial-{proposal.trial_id}")
         world = World(engine, self._loader, self._grader, _ThisNode(), self._sink)
         return run_trial(self._spec, self._dialect, proposal, world)

@@ -18,7 +18,10 @@ from ddtree_tune.core.errors import EngineError, FailureClass
 class Dialect(Protocol):
     """How one build spells the knobs."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """How the spec names it."""
+        ...
 
     def canonical(self, config: EngineConfig) -> EngineConfig:
         """The configuration that this one really is; equal servers give equal results."""

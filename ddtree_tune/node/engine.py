@@ -226,5 +226,5 @@ def _owns_port(pid: int, port: int) -> bool | None:
         connections = psutil.net_connections("tcp")
     except (psutil.AccessDenied, psutil.NoSuchProcess):
         return None
-    owners = {one.pid for one in connections if one.status == psutil.CONN_LISTEN and one.laddr.port == port}
+    owners = {one.pid for one in connections if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port}
     return bool(owners & ours) if owners - {None} else None

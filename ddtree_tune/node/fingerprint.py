@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -62,8 +63,8 @@ def _version(package: str) -> str | None:
 
 
 def _blas() -> str | None:
-    info = np.show_config(mode="dicts")
-    blas = (info or {}).get("Build Dependencies", {}).get("blas", {})
+    info: dict[str, Any] = np.show_config(mode="dicts")
+    blas = info.get("Build Dependencies", {}).get("blas", {})
     return f"{blas.get('name')} {blas.get('version')}" if blas else None
 
 

@@ -12,8 +12,8 @@ from ray import serve
 
 from ddtree_tune.cluster.serve import ServedEngine
 from ddtree_tune.core.errors import EngineError, FailureClass
-from tests.node.test_engine import CONFIG, SPEC, ScriptDialect, gone, listening
 from ddtree_tune.core.spec import SweepSpec
+from tests.node.test_engine import CONFIG, SPEC, ScriptDialect, gone, listening
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_nodes")]
 
