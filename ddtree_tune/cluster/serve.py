@@ -35,7 +35,6 @@ REPLY_S = 30.0
 """How long a replica may take beyond what the call itself may take."""
 
 
-@ray.remote(num_cpus=0)
 class Lease:
     """Held by the trial; whoever can no longer reach it has no trial to serve."""
 
@@ -49,6 +48,9 @@ class Lease:
 
     def ping(self) -> None:
         """Answer while the trial lives."""
+
+
+_LeaseActor = ray.remote(Lease)
 
 
 class EngineServer:
@@ -114,7 +116,7 @@ class ServedEngine:
 
     def start(self, config: EngineConfig) -> EngineHandle:
         """Deploy the replica, then launch the server in it."""
-        self._lease = Lease.options(name=f"lease-{self._app}").remote()
+        self._lease = _LeaseActor.options(num_cpus=0, name=f"lease-{self._app}").remote()
         placed = _deployment.options(
             name=self._app, ray_actor_options={"num_cpus": 0, "label_selector": {"ray.io/node-id": this_node()}}
         )

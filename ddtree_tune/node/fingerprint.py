@@ -63,7 +63,7 @@ def _version(package: str) -> str | None:
 
 
 def _blas() -> str | None:
-    info: dict[str, Any] = np.show_config(mode="dicts")
+    info: Any = np.show_config(mode="dicts")
     blas = info.get("Build Dependencies", {}).get("blas", {})
     return f"{blas.get('name')} {blas.get('version')}" if blas else None
 
