@@ -125,3 +125,5 @@ class CellRun:
     """Event-loop lag samples of the client while the window was open."""
     wall_utc: str = ""
     """Start of the cell for people, ISO 8601 in UTC."""
+    prompts_sha: str = ""
+    """sha256 of the text that the prompts were cut from."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
@@ -22,7 +23,7 @@ from ddtree_tune.core.errors import EngineError, boundary
 from ddtree_tune.core.sse import SseParser
 from ddtree_tune.core.trace import Phase, RequestError, RequestTrace
 from ddtree_tune.node.live import ChatRequest, LiveTrace, Messages, user
-from ddtree_tune.node.replies import TokenCount, Usage
+from ddtree_tune.node.replies import TokenCount, charged
 from ddtree_tune.node.stream import DETAIL_CHARS, StreamFault, judge, not_a_stream, read_chat, read_generate
 
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ _KEEPALIVE_S = 2.0
 """Below uvicorn's 5 s, so that we never write to a connection the server is closing."""
 _TAIL_S = 0.1
 """How long the end of the body may take after the end marker before we close the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    """How one server counts tokens."""
+
+    path: str | None = None
+    """None if it does not."""
+    key: str = "messages"
+    extra: int = 0
+    """Tokens of the template that the endpoint leaves out."""
 
 
 class EngineClient:
@@ -65,7 +77,7 @@ class EngineClient:
         self._model = model
         self._timeout_s = timeout_s
         self._spec_details = spec_details
-        self._template_tokens: int | None = None
+        self._counting: _Counting | None = None
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._http = httpx.AsyncClient(
             base_url=self._base_url,
@@ -148,41 +160,39 @@ class EngineClient:
     async def count_tokens(self, messages: Messages) -> int | None:
         """Count a conversation's prompt tokens as the server does, template included.
 
-        Servers whose ``/tokenize`` takes only text (SGLang) count the contents, and what the
-        template adds is learned once from the usage of a one-token request on other text.
+        How the server counts is learned once: ``/tokenize`` is trusted with messages only if it
+        agrees with the usage of a real request. Where it takes plain text alone (SGLang), what the
+        template adds to one user message is the difference between the two.
 
         Returns:
-            The count, or None if the server cannot count.
+            The count, or None if the server cannot count such a conversation.
+
+        Raises:
+            EngineError: the server could count before and now fails.
         """
-        count = await self._tokenize({"messages": [dict(message) for message in messages]})
-        if count is not None:
-            return count
-        if len(messages) != 1:
+        if self._counting is None:
+            self._counting = await self._learn_counting()
+        how = self._counting
+        if how.path is None or (how.key == "prompt" and len(messages) != 1):
             return None
-        count = await self._tokenize({"prompt": messages[0]["content"], "add_special_tokens": False})
-        if count is None:
-            return None
-        if self._template_tokens is None:
-            self._template_tokens = await self._learn_template()
-        return None if self._template_tokens is None else count + self._template_tokens
+        return how.extra + await self._tokenize(how.path, how.key, messages)
 
-    async def _learn_template(self) -> int | None:
-        """How many tokens the chat template puts around one user message."""
-        text = "How many words does this sentence hold?"
-        bare = await self._tokenize({"prompt": text, "add_special_tokens": False})
-        reply = await self.chat_once(ChatRequest(user(text), max_tokens=1))
-        try:
-            prompt_tokens = Usage.model_validate(reply.get("usage")).prompt_tokens
-        except ValidationError:
-            return None
-        return None if prompt_tokens is None or bare is None else prompt_tokens - bare
-
-    async def _tokenize(self, body: dict[str, Any]) -> int | None:
-        """One count from the first tokenize endpoint that takes the body."""
+    async def _learn_counting(self) -> _Counting:
+        """Find an endpoint, and compare it with what a real request is charged."""
+        messages = user("How many words does this sentence hold?")
+        reply = await self.chat_once(ChatRequest(messages, max_tokens=1))
         for path in ("/tokenize", "/v1/tokenize"):
-            with contextlib.suppress(EngineError, ValidationError):
-                return TokenCount.model_validate(await self.post_json(path, {"model": self._model} | body)).count
-        return None
+            for key in ("messages", "prompt"):
+                with contextlib.suppress(EngineError, ValidationError):
+                    extra = charged(reply) - await self._tokenize(path, key, messages)
+                    if key == "prompt" or extra == 0:
+                        return _Counting(path, key, extra)
+        return _Counting()
+
+    async def _tokenize(self, path: str, key: str, messages: Messages) -> int:
+        value = messages[0]["content"] if key == "prompt" else [dict(message) for message in messages]
+        body = {"model": self._model, key: value} | ({"add_special_tokens": False} if key == "prompt" else {})
+        return TokenCount.model_validate(await self.post_json(path, body)).count
 
     async def _call(self, method: str, path: str, body: Any, take: Callable[[httpx.Response], Any]) -> Any:
         with boundary(EngineError, f"{method} {self._base_url}{path}"):

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeInt
 
+from ddtree_tune.core.errors import EngineError, boundary
 from ddtree_tune.core.trace import SpecCounters
 
 
@@ -112,3 +113,20 @@ class TokenCount(_Reply):
     """What ``/tokenize`` answers."""
 
     count: NonNegativeInt
+
+
+class _Charged(_Reply):
+    usage: Usage
+
+
+def charged(reply: dict[str, Any]) -> int:
+    """The prompt tokens of a whole reply.
+
+    Raises:
+        EngineError: the reply does not say.
+    """
+    with boundary(EngineError, "read the usage of a reply"):
+        prompt_tokens = _Charged.model_validate(reply).usage.prompt_tokens
+    if prompt_tokens is None:
+        raise EngineError("a reply must hold usage.prompt_tokens, but got none; check the server's version")
+    return prompt_tokens
