@@ -197,8 +197,8 @@ def _tokens_inside(traces: Sequence[RequestTrace], window: Window) -> NDArray[np
 
 
 def _rates(tokens: Sequence[NDArray[np.int64]], windows: Sequence[Window]) -> list[NDArray[np.float64]]:
-    """Token rate of each eighth of each window."""
-    return [parts * PARTS / window.seconds for parts, window in zip(tokens, windows, strict=True)]
+    """Token rate of each eighth of each window that saw a token; a dead server has no rate, not 0."""
+    return [parts * PARTS / window.seconds for parts, window in zip(tokens, windows, strict=True) if parts.any()]
 
 
 def _interval(
@@ -257,7 +257,7 @@ def _with_reasons(metrics: CellMetrics, *, failures: int) -> CellMetrics:
     else:
         uncounted = "the server did not count the tokens of every request"
         absent = {
-            "output_tps": uncounted,
+            "output_tps": uncounted if metrics.output_tokens is None else "no token arrived in the window",
             "output_tokens": uncounted,
             "user_tps": "no request with two chunks and counted tokens ended in the window",
             "accept_len": "no request that ended in the window reports verify steps",
