@@ -23,7 +23,7 @@ Window: TypeAlias = Annotated[int, Field(ge=1)] | Literal["none"]
 class Strict(BaseModel):
     """Base of every section: unknown keys are errors, values are frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class EngineSpec(Strict):
@@ -51,7 +51,9 @@ class Range(Strict):
     """An integer range of a knob, ends included."""
 
     low: Positive
+    """Smallest value."""
     high: Positive
+    """Largest value."""
     log: bool = False
     """Search on a logarithmic scale."""
 
@@ -82,9 +84,13 @@ class Point(Strict):
     """One hand-picked setting."""
 
     budget: Positive
+    """Nodes of the draft tree."""
     topk: Positive
+    """Candidates per position."""
     window: Window
+    """Committed positions the drafter attends to, or ``none``."""
     flags: dict[str, Scalar] = {}
+    """Values of further engine flags."""
 
     def config(self) -> EngineConfig:
         """The tree configuration that this point names."""
@@ -135,6 +141,7 @@ class CodingSpec(Strict):
     retry_max_tokens: Positive = 2048
     """A truncated reply is asked again with more tokens, up to this."""
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Of the replies; 0 is greedy."""
     cpu_s: Seconds = 5.0
     """CPU time that one program may use."""
     wall_s: Seconds = 15.0
@@ -153,6 +160,7 @@ class GateSpec(Strict):
     expect: str = r"def clamp\(value, low, high\)"
     """Regular expression that the answer must contain."""
     max_tokens: Positive = 1024
+    """Token limit of the answer."""
     deadline_s: Seconds = 60.0
     """All of the gate's requests, at most."""
     lossless: Literal["record", "fatal"] = "record"
@@ -176,12 +184,15 @@ class SearchSpec(Strict):
     trials: Positive = 24
     """Valid trials, baselines and seeds included, finals not."""
     sampler: Literal["tpe", "random", "grid"] = "tpe"
+    """How the next setting is proposed."""
     seed: int = 0
+    """Of the search and of the prompts."""
     max_failures: Positive = 8
     """Infrastructure failures after which the sweep gives up."""
     pass_rate_margin: Annotated[float, Field(ge=0, le=1)] = 0.05
     """A setting must not pass fewer problems than the baseline by more than this share."""
     final: FinalSpec = FinalSpec()
+    """The last word."""
 
 
 class SweepSpec(Strict):
@@ -192,15 +203,21 @@ class SweepSpec(Strict):
     question: str = ""
     """What the sweep is to answer, for the report."""
     engine: EngineSpec = EngineSpec()
+    """Which server runs."""
     space: SpaceSpec
+    """What is varied."""
     baselines: Annotated[tuple[Literal["none", "chain"], ...], Field(min_length=1, strict=False)] = ("none", "chain")
     """Measured first and shown beside every setting; ``none`` is required."""
     seeds: Annotated[tuple[Point, ...], Field(strict=False)] = ()
     """Hand-picked settings, measured after the baselines."""
     load: LoadSpec
+    """What is sent."""
     coding: CodingSpec | None = CodingSpec()
+    """What is graded; ``null`` grades nothing."""
     gate: GateSpec = GateSpec()
+    """What is proved first."""
     search: SearchSpec = SearchSpec()
+    """What is tried."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
