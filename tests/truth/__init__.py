@@ -1,0 +1,1 @@
+"""Measurements of a server whose truth is known, through a real socket."""

@@ -1,0 +1,100 @@
+"""The truth server as a process, and what tests say to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+from ddtree_tune.core.trace import Phase
+from ddtree_tune.core.workload import Cell, ClosedLoop
+from ddtree_tune.node.client import EngineClient
+from ddtree_tune.node.live import ChatRequest, user
+from ddtree_tune.node.loadgen import run_cell
+from ddtree_tune.node.prompts import Prompt
+from ddtree_tune.node.slots import Limits
+from tests.truth.server import MODEL, TEMPLATE
+
+QUICK = Limits(stall_s=2.0, request_s=20.0, drain_s=5.0)
+
+
+class TruthServer:
+    """A running truth server."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.base_url = f"http://127.0.0.1:{port}"
+
+    def script(self, **behaviour) -> None:
+        """Say how the next requests behave; forgets what was recorded."""
+        self._http("/script", behaviour)
+
+    def truth(self) -> list[dict]:
+        """What the server did, request by request."""
+        return self._http("/truth")
+
+    def _http(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(self.base_url + path, data, headers), timeout=10) as reply:
+            return json.load(reply)
+
+
+@contextmanager
+def running():
+    """Start a truth server and end it."""
+    argv = [sys.executable, "-m", "tests.truth.server"]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=root) as process:
+        try:
+            yield TruthServer(int(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def cell(users=4, *, context=60, output=32, window_s=0.8, min_requests=0, arrival=None) -> Cell:
+    """A small cell."""
+    return Cell(context, output, arrival or ClosedLoop(users), window_s, min_requests=min_requests)
+
+
+def words(cell: Cell, salt: str = ""):
+    """Prompts of exactly the cell's length, none like another."""
+
+    async def cut(phase: Phase, index: int) -> Prompt:
+        text = " ".join(f"{salt}{phase}{index}x{i}" for i in range(cell.context - TEMPLATE))
+        return Prompt(text, "words", cell.context)
+
+    return cut
+
+
+def load(server: TruthServer, cell: Cell, *, limits=QUICK, repeat=0, salt="", cut=None, **options):
+    """One repeat of a cell against the server."""
+    cut = cut or words(cell, f"r{repeat}{salt}")
+    return asyncio.run(run_cell(server.base_url, MODEL, cell, cut, repeat=repeat, limits=limits, **options))
+
+
+def ask(server: TruthServer, request: ChatRequest | None = None, *, timeout_s=5.0, stall_s=2.0, **options):
+    """One request through the client."""
+
+    async def once():
+        async with EngineClient(server.base_url, MODEL, timeout_s=timeout_s, stall_s=stall_s, **options) as client:
+            return await client.chat(
+                request or ChatRequest(user("tell me more"), max_tokens=32),
+                request_id="r",
+                phase=Phase.WINDOW,
+                family="words",
+            )
+
+    return asyncio.run(once())
+
+
+def assert_real(run) -> None:
+    """Refuse a run in which nothing happened before anything else is asserted of it."""
+    assert run.window is not None
+    assert run.window.seconds >= run.cell.window_s
+    assert sum(trace.ok for trace in run.traces) >= (run.cell.concurrency or 1)
