@@ -41,6 +41,16 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The next tokens of one sequence's prompt."""
+
+    stream: Stream
+    tokens: Sequence[int]
+    last: bool
+    """Whether the prompt ends here; then the reply's first token becomes the anchor."""
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """What one step added to one sequence."""
 
@@ -82,7 +92,7 @@ class Decoder:
             speculation: resolved knobs.
             slots: sequences at once.
             length: most tokens of one sequence.
-            chunk: most prompt tokens of one `read`.
+            chunk: most prompt tokens of one `read`, over all sequences.
             clock: of `times`.
         """
         limits = Limits(slots, length, chunk, speculation.width)
@@ -99,24 +109,25 @@ class Decoder:
             self._taps = self._drafter.taps
         self._causal = causal_mask(chunk)
 
-    def read(self, stream: Stream, tokens: Sequence[int], *, last: bool) -> None:
-        """Read part of a prompt.
-
-        Args:
-            stream: whose prompt.
-            tokens: the next tokens of it.
-            last: whether the prompt ends there; then the first token of the reply is chosen and
-                becomes the anchor.
-        """
-        count = len(tokens)
-        span = Span(stream.slot, 0, count, stream.length, mask=self._causal[:count, :, :count] if count > 1 else None)
-        positions = np.arange(stream.length, stream.length + count)
-        hidden, features = self._target.forward(np.array(tokens), positions, [span], self._taps)
+    def read(self, parts: Sequence[Part]) -> None:
+        """Read parts of prompts in one pass, at most a chunk of tokens in all."""
+        tokens: list[int] = []
+        spans = []
+        for part in parts:
+            count = len(part.tokens)
+            mask = self._causal[:count, :, :count] if count > 1 else None
+            spans.append(Span(part.stream.slot, len(tokens), count, part.stream.length, mask=mask))
+            tokens += part.tokens
+        positions = np.concatenate([np.arange(span.start, span.start + span.count) for span in spans])
+        hidden, features = self._target.forward(np.array(tokens), positions, spans, self._taps)
         if self._drafter is not None and features is not None:
-            self._drafter.extend(features, positions, [span])
-        stream.length += count
-        if last:
-            stream.anchor = stream.sampler.choose(self._target.logits(hidden[-1:])[0])
+            self._drafter.extend(features, positions, spans)
+        ends = [span.first + span.count - 1 for span, part in zip(spans, parts, strict=True) if part.last]
+        logits = iter(self._target.logits(hidden[ends])) if ends else iter(())
+        for part in parts:
+            part.stream.length += len(part.tokens)
+            if part.last:
+                part.stream.anchor = part.stream.sampler.choose(next(logits))
 
     def step(self, streams: Sequence[Stream]) -> list[Commit]:
         """Advance every sequence by at least one token."""

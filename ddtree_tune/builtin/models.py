@@ -108,11 +108,11 @@ class Drafter:
             spans: whose positions they are.
         """
         config = self._weights.config
-        context = features @ self._weights.fc
+        context: NDArray[np.float32] = features @ self._weights.fc
         squares = np.empty(len(context), np.float32)
         normalise(context, self._epsilon, squares, context)
         shape = (len(context), config.num_hidden_layers, 2 * config.num_key_value_heads, config.head_dim)
-        key_values = (context @ self._weights.context_kv).reshape(shape)
+        key_values: NDArray[np.float32] = (context @ self._weights.context_kv).reshape(shape)
         keys = key_values[:, :, : config.num_key_value_heads]
         normalise(keys, self._head_epsilon, np.empty(keys.shape[:-1], np.float32), keys)
         np.multiply(keys, self._weights.context_k_norm, out=keys)

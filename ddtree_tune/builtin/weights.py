@@ -179,7 +179,8 @@ def load_drafter(folder: Path, target: TargetWeights) -> DraftWeights:
         or config.dflash_config.mask_token_id >= (target.config.vocab_size)
     ):
         raise EngineError(
-            f"dflash_config must name layers and a mask token of the target, but got {config.dflash_config} in {folder}",
+            f"dflash_config must name layers and a mask token of the target, but got "
+            f"{config.dflash_config} in {folder}",
             FailureClass.INVALID_CONFIG,
         )
     tensors = _Tensors(folder / "model.safetensors")
@@ -230,7 +231,7 @@ class _Tensors:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            found: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(path.read_bytes())
+            found: list[tuple[str, dict[str, Any]]] = safetensors.deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
         except (OSError, safetensors.SafetensorError) as error:
             raise EngineError(
                 f"{path} must be a safetensors file, but got {error}", FailureClass.INVALID_CONFIG

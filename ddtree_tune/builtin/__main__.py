@@ -1,0 +1,23 @@
+"""``python -m ddtree_tune.builtin``: one server process, from the command line to its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ddtree_tune.builtin import options
+
+
+def main() -> int:
+    """Parse, fix the number of BLAS threads, and serve."""
+    asked = options.parse(sys.argv[1:])
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        os.environ[variable] = str(asked.threads)
+    # NumPy reads those variables once, when it is loaded.
+    from ddtree_tune.builtin.launch import launch  # noqa: PLC0415
+
+    return launch(asked, sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
