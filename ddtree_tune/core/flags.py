@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ddtree_tune.core.timing import levels
-from ddtree_tune.core.trace import Phase, RequestError
+from ddtree_tune.core.trace import Phase, RequestError, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +29,7 @@ _HEAD_TOKENS = 64
 """Tokens of chat template and prompt frame that all prompts share and a prefix cache may hold."""
 _LAG_S = 0.005
 _LAG_SHARE = 0.05
+_LATE_SHARE = 0.5
 _STEP = 0.10
 _STEP_EXPLAINS = 0.8
 _GAP = 0.10
@@ -87,11 +88,16 @@ def cache_helped(traces: Sequence[RequestTrace], cell: Cell) -> bool:
     return excess > _CACHED_SHARE * sum(trace.prompt_tokens or 0 for trace in known)
 
 
-def client_limited(lag_p99_s: float | None, chunk_gap_s: float | None) -> bool:
+def client_limited(runs: Sequence[CellRun], lag_p99_s: float | None, chunk_gap_s: float | None) -> bool:
     """Whether the client's own lag blurs what it measures.
 
-    Below 5 ms the probe mostly sees the timer's own resolution, so the share alone decides nothing.
+    Either its p99 is above 5 ms and above 5 % of the chunk gap; below 5 ms the probe mostly sees
+    the timer's own resolution. Or the client was late for half of the window, when it takes too few
+    samples for a percentile.
     """
+    late_s = sum(sum(run.lag_ns) for run in runs) / 1e9
+    if late_s > _LATE_SHARE * sum(run.window.seconds for run in runs if run.window is not None):
+        return True
     return lag_p99_s is not None and lag_p99_s > max(_LAG_S, _LAG_SHARE * (chunk_gap_s or 0.0))
 
 
@@ -105,20 +111,25 @@ def too_short(run: CellRun) -> bool:
     return sent_inside < run.cell.min_requests or len(ended) < (run.cell.concurrency or 1)
 
 
+def answering(run: CellRun) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many requests were receiving text, over time, as ``timing.levels`` returns it."""
+    spans = [(trace.chunk_ns[0], trace.end_ns) for trace in run.traces if trace.chunk_ns]
+    return levels(spans, run.window) if run.window else levels([], Window(0, 0))
+
+
 def capped(run: CellRun, running_cap: int | None) -> bool:
     """Whether the server worked on fewer requests than were in flight.
 
-    By its own word, or by what is seen: the requests that have begun to answer and have not ended
-    are pinned, for 80 % of the window, at a peak below 90 % of the concurrency. A server that is
-    short of prefill also keeps requests waiting, but its number of answering ones varies.
+    By its own word if it gives one. Else by what is seen: the requests that are receiving text are
+    pinned, for 80 % of the window, at a peak below 90 % of the concurrency. A server that is short
+    of prefill also keeps requests waiting, but its number of answering ones varies.
     """
     users = run.cell.concurrency
     if users is None or run.window is None:
         return False
-    if running_cap is not None and running_cap < users:
-        return True
-    answering = [(trace.chunk_ns[0], trace.end_ns) for trace in run.traces if trace.chunk_ns]
-    durations, level = levels(answering, run.window)
+    if running_cap is not None:
+        return running_cap < users
+    durations, level = answering(run)
     peak = level.max(initial=0)
     return bool(0 < peak <= _PINNED_PEAK * users and durations[level == peak].sum() >= _PINNED_SHARE * durations.sum())
 

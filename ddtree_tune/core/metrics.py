@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.trace import CellRun, RequestTrace, Window
 
+_NEED_A_WINDOW = ("output_tps", "output_tokens", "user_tps", "accept_len", "in_flight_mean", "answering_max")
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -74,6 +76,8 @@ class CellMetrics:
     """Share of the prompt tokens that the prefix cache held."""
     in_flight_mean: float | None
     """Requests in flight, weighted by time, inside the windows."""
+    answering_max: int | None
+    """Most requests that were receiving text at the same time: the batch the server really ran."""
     requests_sent: int
     """Sent inside the windows."""
     requests_ok: int
@@ -130,7 +134,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None) -> CellM
     checks = {
         CellFlag.CAPPED: any(judge.capped(run, running_cap) for run in runs),
         CellFlag.CACHED: judge.cache_helped(judge.measured(traces), cell),
-        CellFlag.CLIENT_LIMITED: judge.client_limited(lag, icl.mean),
+        CellFlag.CLIENT_LIMITED: judge.client_limited(runs, lag, icl.mean),
         CellFlag.FAILURES: judge.too_many_failures(traces),
         CellFlag.UNSTEADY: 2 * sum(map(judge.has_step, rates)) > len(rates),
         CellFlag.SHORT: any(map(judge.too_short, runs)),
@@ -158,6 +162,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None) -> CellM
         accept_len=timing.accept_length(ended),
         cached_share=_cached_share(judge.measured(traces)),
         in_flight_mean=_in_flight(windows),
+        answering_max=max((int(judge.answering(run)[1].max()) for run, _ in windows), default=None),
         requests_sent=len(sent),
         requests_ok=len(ended),
         requests_failed=failures,
@@ -253,7 +258,7 @@ def _with_reasons(metrics: CellMetrics, *, failures: int) -> CellMetrics:
     """Say of every missing number why it is missing."""
     if not metrics.window_s:
         why = "the slots were never all busy" + (f": {failures} requests failed" if failures else "")
-        absent = dict.fromkeys(("output_tps", "output_tokens", "user_tps", "accept_len", "in_flight_mean"), why)
+        absent = dict.fromkeys(_NEED_A_WINDOW, why)
     else:
         uncounted = "the server did not count the tokens of every request"
         absent = {

@@ -72,8 +72,10 @@ class LoadRun:
     warm_slots: int = 0
     warm: asyncio.Event = field(default_factory=asyncio.Event)
     """Every slot has done its warm-up."""
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    """A request has ended well."""
     prepared: asyncio.Event = field(default_factory=asyncio.Event)
-    """And the prompts of the window are cut."""
+    """All of that, and the prompts of the window are cut."""
 
     @property
     def window(self) -> Window | None:
@@ -129,15 +131,15 @@ class LoadRun:
         count = users + self.cell.min_requests
         await self.feed.ahead(Phase.WINDOW, count)
         await self.warm.wait()
+        await self.answered.wait()
         full_s = [
             (trace.chunk_ns[0] - trace.sent_ns) / 1e9
             + (trace.end_ns - trace.chunk_ns[0]) / 1e9 * self.cell.output_tokens / (trace.completion_tokens or 1)
             for trace in self.traces
             if trace.ok
         ]
-        if full_s:
-            pace = users / max(float(np.mean(full_s)), 1e-3)
-            await self.feed.ahead(Phase.WINDOW, users + math.ceil(_SPARE * pace * self.cell.window_s))
+        pace = users / max(float(np.mean(full_s)), 1e-3)
+        await self.feed.ahead(Phase.WINDOW, users + math.ceil(_SPARE * pace * self.cell.window_s))
         self.prepared.set()
 
     async def _arrive(self, rate_rps: float, rng: np.random.Generator, tasks: set[asyncio.Task[None]]) -> None:
@@ -192,6 +194,8 @@ class LoadRun:
         self.traces.append(trace)
         if trace.chunk_ns:
             self.progress_ns = max(self.progress_ns, trace.chunk_ns[-1])
+        if trace.ok:
+            self.answered.set()
         self.failed_in_a_row = 0 if trace.ok else self.failed_in_a_row + 1
         self.refused_in_a_row = self.refused_in_a_row + 1 if trace.error is RequestError.CONNECT else 0
         if not trace.ok:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -240,12 +241,24 @@ def test_each_flag_is_raised_by_its_own_fault():
     assert CellFlag.SHORT in flags_of(trace(), cell=replace(CELL, arrival=ClosedLoop(2)))
 
 
+def lag(ms):
+    """A loop that is late by so much in one sample of twenty."""
+    return (0,) * 95 + (ms * MS,) * 5
+
+
 def test_client_lag_counts_against_the_chunk_gap():
-    assert flags_of(trace(), lag_ns=(6 * MS,) * 100) == (CellFlag.CLIENT_LIMITED,)
-    assert flags_of(trace(), lag_ns=(4 * MS,) * 100) == ()
+    assert flags_of(trace(), lag_ns=lag(6)) == (CellFlag.CLIENT_LIMITED,)
+    assert flags_of(trace(), lag_ns=lag(4)) == ()
     slow = trace(gap_ms=200, chunks=7, per_chunk=1, completion_tokens=7)
-    assert CellFlag.CLIENT_LIMITED not in flags_of(slow, lag_ns=(9 * MS,) * 100)
-    assert measure([run(trace(), lag_ns=(6 * MS,) * 99)]).client_lag_p99_s is None
+    assert CellFlag.CLIENT_LIMITED not in flags_of(slow, lag_ns=lag(9))
+    assert CellFlag.CLIENT_LIMITED in flags_of(slow, lag_ns=lag(11))
+    few = measure([run(trace(), lag_ns=lag(6)[1:])])
+    assert few.client_lag_p99_s is None
+    assert few.flags == ()
+
+
+def test_a_client_too_busy_to_sample_its_lag_is_limited():
+    assert flags_of(trace(), lag_ns=(400 * MS,) * 2) == (CellFlag.CLIENT_LIMITED,)
 
 
 def test_a_running_cap_below_the_concurrency_caps_the_cell():
@@ -257,8 +270,6 @@ def test_a_running_cap_below_the_concurrency_caps_the_cell():
 
 
 def test_a_step_is_told_from_noise():
-    import numpy as np
-
     assert has_step(np.array([50.0, 50, 100, 101, 99, 100, 100, 100]))
     assert has_step(np.array([100.0, 101, 99, 100, 100, 60, 60, 61]))
     assert not has_step(np.array([100.0, 104, 96, 101, 99, 103, 97, 100]))
@@ -267,8 +278,6 @@ def test_a_step_is_told_from_noise():
 
 
 def test_noise_seldom_looks_like_a_step():
-    import numpy as np
-
     rng = np.random.default_rng(0)
     false = sum(has_step(rng.normal(100, 10, 8)) for _ in range(1000))
     assert false < 80
