@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from importlib import resources
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +36,7 @@ _PROSE_EVERY = 4
 """One prompt in so many is prose: the manual is smaller than the library."""
 _TASK_STRIDE = 37
 """Streams begin at different tasks."""
+_TASK_SAMPLE = 9
 _LEAST_SLICE = 24
 """Tokens of context below which a frame is not worth its words."""
 _CUTS = 8
@@ -113,21 +114,26 @@ class CorpusPrompts:
         kind, begin = "code", number
         if (index + stream) % _PROSE_EVERY == 0 and number // _PROSE_EVERY < len(self._starts["prose"]):
             kind, begin = "prose", number // _PROSE_EVERY
-        for attempt in range(len(self._tasks)):
+        ways = ("bare", "framed") if await self._is_small(cell, kind, counter) else ("framed", "bare")
+        for way, attempt in product(ways, range(len(self._tasks))):
             task = self._tasks[self._order[(index + _TASK_STRIDE * stream + attempt) % len(self._tasks)]]
             room = cell.context - await counter.count(task.prompt, "bare")
-            if room - await _framing(kind, counter) >= _LEAST_SLICE:
+            prompt = None
+            if way == "framed" and room - await _framing(kind, counter) >= _LEAST_SLICE:
                 prompt = await self._framed(cell, kind, begin, task, counter)
-            elif abs(room) <= cell.prompt_tolerance:
+            elif way == "bare" and abs(room) <= cell.prompt_tolerance:
                 prompt = await self._bare(cell, number, task, counter)
-            else:
-                continue
             if prompt is not None:
                 return prompt
         raise LoadError(
             f"a prompt of {cell.context} tokens must hold the chat template and a task, but got no task "
             f"that fits among {len(self._tasks)}; use another context or give load.prompts"
         )
+
+    async def _is_small(self, cell: Cell, kind: str, counter: Counter) -> bool:
+        """Whether a task of middling length leaves no room for a slice: then no prompt has one."""
+        sample = sorted([await counter.count(task.prompt, "bare") for task in self._tasks[:_TASK_SAMPLE]])
+        return cell.context - sample[len(sample) // 2] - await _framing(kind, counter) < _LEAST_SLICE
 
     async def _framed(self, cell: Cell, kind: str, begin: int, task: Task, counter: Counter) -> Prompt | None:
         """Cut a slice at a line end so that the whole is of the right length, or give up."""
