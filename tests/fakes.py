@@ -23,7 +23,7 @@ def cell_run(cell, repeat, tokens_per_s=100, spec=SpecCounters(10, (2, 3, 5))):
                 trace(spec=spec),
                 request_id=f"{repeat}-{slot}",
                 phase=Phase.WINDOW,
-                sent_ns=S - S // 10,
+                sent_ns=S - S // 20,
                 first_byte_ns=S,
                 chunk_ns=chunk_ns,
                 chunk_tokens=chunk_tokens,
@@ -33,7 +33,7 @@ def cell_run(cell, repeat, tokens_per_s=100, spec=SpecCounters(10, (2, 3, 5))):
             )
         )
     return CellRun(
-        cell, repeat, Window(S - S // 10, 2 * S - S // 10), tuple(traces), (1000,) * 20, "2026-01-01T00:00:00Z"
+        cell, repeat, Window(S - S // 20, 2 * S - S // 20), tuple(traces), (1000,) * 20, "2026-01-01T00:00:00Z"
     )
 
 

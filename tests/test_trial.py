@@ -21,8 +21,8 @@ load: {contexts: [60, 512], concurrency: [1, 8], output_tokens: 100, window_s: 1
 TREE = EngineConfig(Algorithm.TREE, 8, 4, None)
 
 
-def attempt(outcome=Outcome.PASS):
-    return Attempt("p1", "clamp", outcome, "", "code", Reply("x", None, "stop"), 20, 0.1, 512)
+def attempt(problem_id="p1", outcome=Outcome.PASS):
+    return Attempt(problem_id, "clamp", outcome, "", "code", Reply("x", None, "stop"), 20, 0.1, 512)
 
 
 def tell(config=TREE, coding=True, **faults):
@@ -32,7 +32,7 @@ def tell(config=TREE, coding=True, **faults):
     world = World(
         engine,
         FakeLoader(log, faults.get("loader")),
-        FakeGrader(log, (attempt(), attempt(Outcome.TRUNCATED)), faults.get("grader")),
+        FakeGrader(log, (attempt(), attempt("p2", Outcome.TRUNCATED)), faults.get("grader")),
         FakeNode(),
         sink,
     )
