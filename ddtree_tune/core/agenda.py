@@ -1,0 +1,173 @@
+"""What a sweep still has to run, decided from what was told so far and nothing else.
+
+Baselines come first, then seeds, then proposals of the search until enough trials are valid, then
+the finals. What the machinery broke is asked again a few times; what the engine refused is not.
+The same records always give the same agenda: that is what makes a sweep resumable.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ddtree_tune.core.coding import count_outcomes
+from ddtree_tune.core.objective import Observation, Verdict, observe
+from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.core.space import Space, size_key
+from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates, rates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ddtree_tune.core.coding import PassRate
+    from ddtree_tune.core.dialects import Dialect
+    from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.spec import SweepSpec
+
+LOST_TRIES = 3
+"""Times a configuration is tried while the machinery breaks under it."""
+UNSCORED_TRIES = 2
+"""Times a configuration is measured while a cell of it cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One measurement that the sweep wants."""
+
+    config: EngineConfig
+    origin: Origin
+    round: int = 0
+
+
+_BASE = Slot(NO_SPECULATION, Origin.BASELINE)
+
+
+class Agenda:
+    """What was told, what runs and what is due."""
+
+    def __init__(self, spec: SweepSpec, dialect: Dialect) -> None:
+        self.space = Space.of(spec.space, dialect)
+        self.running: dict[str, Slot] = {}
+        """By trial id."""
+        self.lost: Counter[Slot] = Counter()
+        """How often the machinery broke under each slot."""
+        self.told: dict[Slot, list[TrialRecord]] = {}
+        """What each slot left, losses aside."""
+        self._spec = spec
+        baselines = [Slot(config, Origin.BASELINE) for config in spec.baseline_configs()]
+        seeds = {dialect.canonical(seed.config()): None for seed in spec.seeds}
+        self._fixed = (*baselines, *(Slot(config, Origin.SEED) for config in seeds))
+
+    def tell(self, slot: Slot, record: TrialRecord | None) -> None:
+        """Take in one trial; None where it left no record."""
+        if record is None or self.observe(record).verdict is Verdict.LOST:
+            self.lost[slot] += 1
+        else:
+            self.told.setdefault(slot, []).append(record)
+
+    def observe(self, record: TrialRecord) -> Observation:
+        """What a trial means, given the baselines as measured before the finals."""
+        return observe(record, self._base(), self._base_pass_rate(), self._spec.search.pass_rate_margin)
+
+    def observations(self) -> Iterator[tuple[Slot, Observation]]:
+        """Everything that was told, as the search sees it now."""
+        for slot, records in self.told.items():
+            for record in records:
+                yield slot, self.observe(record)
+
+    def due(self) -> Slot | None:
+        """The next slot that needs no search: what comes first, what was lost, and the finals."""
+        known = dict.fromkeys((*self._fixed, *self.told, *self.lost))
+        ordered = (*(slot for slot in known if slot.origin is not Origin.FINAL), *self._finals())
+        return next((slot for slot in ordered if self._open(slot)), None)
+
+    @property
+    def wants_proposal(self) -> bool:
+        """Whether a further setting should be tried now."""
+        started = sum(slot.origin is not Origin.FINAL for slot in self.running.values())
+        return not self._searched_enough and self._valid + started < self._spec.search.trials
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing left to run or to wait for."""
+        return not self.running and self.due() is None and not self.wants_proposal
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the sweep gives up, if it does."""
+        lost, most = self.lost.total(), self._spec.search.max_failures
+        if lost >= most:
+            return f"{lost} trials were lost to failures that are not the configuration's (search.max_failures: {most})"
+        if not self._open(_BASE) and _BASE not in self.running.values() and not self._base():
+            return "no speculation, the base of every gain, could not be measured"
+        return None
+
+    def untried(self) -> tuple[EngineConfig, ...]:
+        """Points of the space that no slot has, in the space's order."""
+        tried = {slot.config.config_id for slot in (*self._fixed, *self.told, *self.lost, *self.running.values())}
+        return tuple(config for config_id, config in self.space.points.items() if config_id not in tried)
+
+    def reference(self) -> str | None:
+        """The baseline's greedy answer to the gate's question, once it is known."""
+        told = self.told.get(_BASE, [])
+        return next((record.answer for record in told if record.status is TrialStatus.COMPLETE), None)
+
+    def finalists(self) -> tuple[EngineConfig, ...]:
+        """The best feasible settings, the best first, as the search measured them."""
+        values: dict[EngineConfig, list[float]] = {}
+        for slot, seen in self.observations():
+            if slot.origin in {Origin.SEED, Origin.SEARCH} and seen.value is not None and seen.feasible:
+                values.setdefault(slot.config, []).append(seen.value)
+        ranked = sorted(values, key=lambda config: (-statistics.median(values[config]), size_key(config)))
+        return tuple(ranked[: self._spec.search.final.settings])
+
+    def _finals(self) -> tuple[Slot, ...]:
+        """The finals' slots, once the search is over; every other round in reverse, so that drift cancels."""
+        searching = any(slot.origin is not Origin.FINAL for slot in self.running.values())
+        finalists = self.finalists()
+        if searching or not finalists or not (self._searched_enough or self._valid >= self._spec.search.trials):
+            return ()
+        baselines = [config for config in self._spec.baseline_configs() if self._measured(config)]
+        arms = (*finalists, *baselines)
+        rounds = range(self._spec.search.final.rounds)
+        return tuple(Slot(config, Origin.FINAL, n) for n in rounds for config in (arms[::-1] if n % 2 else arms))
+
+    def _open(self, slot: Slot) -> bool:
+        """Whether a slot has to be measured, for the first time or again."""
+        if slot in self.running.values() or self.lost[slot] >= LOST_TRIES:
+            return False
+        records = self.told.get(slot, [])
+        return len(records) < UNSCORED_TRIES and all(self._unscored(slot, record) for record in records)
+
+    def _unscored(self, slot: Slot, record: TrialRecord) -> bool:
+        """Whether a trial ran to its end and a cell that counts cannot be used."""
+        if slot == _BASE:  # the cells that count are those that it has, so it should have all of the matrix
+            missing = {cell.cell_id for cell in self._spec.load.cells()} - set(rates(record))
+            return record.status is TrialStatus.COMPLETE and bool(missing)
+        return bool(self._base()) and self.observe(record).verdict is Verdict.UNSCORED
+
+    @property
+    def _searched_enough(self) -> bool:
+        """Whether the space, or the patience with what the engine refuses, is used up."""
+        refused = sum(not self._measured(slot.config) for slot in self.told if slot.origin is not Origin.FINAL)
+        return not self.untried() or refused >= self._spec.search.trials
+
+    @property
+    def _valid(self) -> int:
+        """Configurations that ran to their end, finals aside."""
+        return sum(self._measured(config) for config in {slot.config for slot in self.told})
+
+    def _measured(self, config: EngineConfig) -> bool:
+        slots = [slot for slot in self.told if slot.config == config and slot.origin is not Origin.FINAL]
+        return any(record.status is TrialStatus.COMPLETE for slot in slots for record in self.told[slot])
+
+    def _base(self) -> dict[str, float]:
+        return pooled_rates(self.told.get(_BASE, []), NO_SPECULATION)
+
+    def _base_pass_rate(self) -> PassRate | None:
+        told = self.told.get(_BASE, [])
+        outcomes = [attempt.outcome for record in told for attempt in record.attempts]
+        return count_outcomes(outcomes) if outcomes else None

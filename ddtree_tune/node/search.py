@@ -1,0 +1,204 @@
+"""The study behind ask and tell: which setting runs next. The only file that knows Optuna.
+
+The agenda says what is due; where it wants a new setting, a fresh in-memory Optuna study is made
+from all that was told and asked once. So an answer depends on the records and the seed alone, and a
+sweep that is resumed goes on as if it had not stopped.
+"""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.trial import TrialState, create_trial
+
+from ddtree_tune.core.agenda import Agenda, Slot
+from ddtree_tune.core.errors import INFRASTRUCTURE
+from ddtree_tune.core.objective import Verdict, failure_class
+from ddtree_tune.core.record import Origin, Proposal
+from ddtree_tune.core.surrogate import Told, promising
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from ddtree_tune.core.dialects import Dialect
+    from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.objective import Observation
+    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.space import Place
+    from ddtree_tune.core.spec import SweepSpec
+
+_RESAMPLES = 20
+"""Draws before a sampler that repeats itself is given the nearest untried point."""
+_STATES = {
+    Verdict.MEASURED: TrialState.COMPLETE,
+    Verdict.UNSCORED: TrialState.FAIL,
+    Verdict.INFEASIBLE: TrialState.PRUNED,
+    Verdict.LOST: TrialState.FAIL,
+}
+
+
+class Study:
+    """One sweep's search: ask for a trial, tell what became of it."""
+
+    def __init__(self, spec: SweepSpec, dialect: Dialect, records: Sequence[TrialRecord] = ()) -> None:
+        """Start a study, or go on with one.
+
+        Args:
+            spec: the sweep.
+            dialect: how its engine spells the knobs.
+            records: what earlier runs of the same sweep left. Trials that were lost count as not
+                asked; the others are told again.
+        """
+        self._spec = spec
+        self._agenda = Agenda(spec, dialect)
+        self._space = self._agenda.space
+        self._distributions = self._axes(dialect)
+        self._issued = 0
+        for record in sorted(records, key=lambda one: one.trial_id):
+            self._issued = max(self._issued, int(record.trial_id.partition("-")[0]))
+            if failure_class(record) not in INFRASTRUCTURE:
+                self._agenda.tell(_slot(record.proposal), record)
+
+    @property
+    def done(self) -> bool:
+        """Whether ``ask`` will never give another trial; otherwise its None means wait for a tell."""
+        return self.stopped is not None or self._agenda.over
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the sweep gave up, in one sentence; None if it did not."""
+        return self._agenda.stopped
+
+    def ask(self) -> Proposal | None:
+        """The next trial; None if there is none now, see ``done``."""
+        if self.stopped is not None:
+            return None
+        slot = self._agenda.due()
+        if slot is None and self._agenda.wants_proposal:
+            slot = Slot(self._choose(), Origin.SEARCH)
+        if slot is None:
+            return None
+        self._issued += 1
+        final = slot.origin is Origin.FINAL
+        name = f"{self._issued:04d}-{slot.config.config_id}" + (f"-r{slot.round + 1}" if final else "")
+        self._agenda.running[name] = slot
+        coding = self._spec.coding is not None and not final
+        return Proposal(name, slot.config, slot.origin, coding, slot.round, self._agenda.reference())
+
+    def tell(self, record: TrialRecord) -> None:
+        """Take in what a trial left."""
+        self._agenda.running.pop(record.trial_id, None)
+        self._agenda.tell(_slot(record.proposal), record)
+
+    def lose(self, proposal: Proposal) -> None:
+        """Take in that a trial left nothing: its process or its node is gone."""
+        self._agenda.running.pop(proposal.trial_id, None)
+        self._agenda.tell(_slot(proposal), None)
+
+    def snapshot(self, sampler: BaseSampler | None = None) -> optuna.Study:
+        """An Optuna study of all that is known now.
+
+        A setting that the engine refused is pruned and violates a constraint: samplers learn from
+        it. Optuna ignores a failed trial, which is right for one that was lost. Baselines have no
+        place in the space and are left out.
+        """
+        known: list[tuple[TrialState, Slot, Observation | None]] = []
+        known += [(_STATES[seen.verdict], slot, seen) for slot, seen in self._agenda.observations()]
+        known += [(TrialState.FAIL, slot, None) for slot in self._agenda.lost.elements()]
+        known += [(TrialState.RUNNING, slot, None) for slot in self._agenda.running.values()]
+        with _quiet():
+            study = optuna.create_study(direction="maximize", sampler=sampler)
+            for state, slot, seen in known:
+                place = self._space.place(slot.config)
+                if place is not None and slot.origin is not Origin.FINAL:
+                    trial = create_trial(
+                        state=state,
+                        value=seen.value if seen else None,
+                        params=place,
+                        distributions=self._distributions,
+                        constraints=dict(seen.constraints) if seen else None,
+                    )
+                    study.add_trial(trial)
+        return study
+
+    def _choose(self) -> EngineConfig:
+        """A point that no trial has, by the sampler that the spec names."""
+        untried = {config.config_id: config for config in self._agenda.untried()}
+        name = self._spec.search.sampler
+        if name == "grid":
+            return next(iter(untried.values()))
+        if name == "surrogate":
+            return untried[self._promising(tuple(untried))]
+        seed = int(np.random.SeedSequence([self._spec.search.seed % 2**32, self._issued]).generate_state(1)[0])
+        tpe = name == "tpe"
+        with _quiet():
+            sampler = TPESampler(seed=seed, n_startup_trials=4, multivariate=True) if tpe else RandomSampler(seed)
+            study = self.snapshot(sampler)
+            for _ in range(_RESAMPLES):
+                trial = study.ask(self._distributions)
+                found = self._nearest(trial.params, tuple(self._space.places))
+                if found in untried:
+                    return untried[found]
+                study.tell(trial, state=TrialState.FAIL)
+        return untried[self._nearest(trial.params, tuple(untried))]
+
+    def _promising(self, untried: Sequence[str]) -> str:
+        """The configuration, by id, that the surrogate expects most of."""
+        trials = [trial for trial in self.snapshot().trials if trial.params]
+        measured = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+        told = Told(
+            measured=self._rows(trial.params for trial in measured),
+            scores=np.asarray([trial.value for trial in measured], dtype=np.float64),
+            infeasible=self._rows(t.params for t in trials if any(value > 0 for value in t.constraints.values())),
+            pending=self._rows(trial.params for trial in trials if trial.state is TrialState.RUNNING),
+        )
+        candidates = self._rows(self._space.places[config_id] for config_id in untried)
+        return untried[promising(candidates, told, self._space.columns())]
+
+    def _nearest(self, place: Place, among: Sequence[str]) -> str:
+        """The configuration, by id, that lies nearest."""
+        away = self._rows(self._space.places[config_id] for config_id in among) - self._space.encode(place)
+        return among[int((away**2).sum(axis=1).argmin())]
+
+    def _rows(self, places: Iterable[Place]) -> NDArray[np.float64]:
+        """Encoded places, (n, D) float64; n may be 0."""
+        rows = [self._space.encode(place) for place in places]
+        return np.asarray(rows, dtype=np.float64).reshape(len(rows), self._space.columns()[-1].stop)
+
+    def _axes(self, dialect: Dialect) -> dict[str, BaseDistribution]:
+        """The axes as Optuna has them, wide enough for seeds beyond the listed values."""
+        seeds = (self._space.place(dialect.canonical(seed.config())) for seed in self._spec.seeds)
+        places = [*self._space.places.values(), *(place for place in seeds if place is not None)]
+        result: dict[str, BaseDistribution] = {}
+        for axis in self._space.axes:
+            at = [place[axis.name] for place in places]
+            # A float from a categorical axis is the index of its value.
+            result[axis.name] = (
+                FloatDistribution(min(at), max(at)) if axis.ordered else CategoricalDistribution(sorted(set(at)))
+            )
+        return result
+
+
+def _slot(proposal: Proposal) -> Slot:
+    return Slot(proposal.config, proposal.origin, proposal.round)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Optuna's log lines and its warnings of experimental features to itself."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(level)
