@@ -69,6 +69,7 @@ class FailureClass(StrEnum):
 
 INFRASTRUCTURE = frozenset(
     {
+        FailureClass.PORT_CONFLICT,
         FailureClass.DIRTY_NODE,
         FailureClass.NODE_LOST,
         FailureClass.INTERRUPTED,

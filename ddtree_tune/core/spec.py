@@ -183,8 +183,8 @@ class SearchSpec(Strict):
 
     trials: Positive = 24
     """Valid trials, baselines and seeds included, finals not."""
-    sampler: Literal["tpe", "random", "grid"] = "tpe"
-    """How the next setting is proposed."""
+    sampler: Literal["surrogate", "tpe", "random", "grid"] = "surrogate"
+    """How the next setting is proposed: ``surrogate`` suits few trials, ``grid`` goes in order."""
     seed: int = 0
     """Of the search and of the prompts."""
     max_failures: Positive = 8
