@@ -58,7 +58,7 @@ class CellMetrics:
     """Output tokens in the window over the window's length; median of the repeats."""
     output_tps_ci95: Interval | None
     ci_basis: Literal["repeats", "sub_windows"] | None
-    """What the interval was drawn from: repeats if there are three, else eighths of the windows."""
+    """What the interval was drawn from: repeats if there are three, else twentieths of the windows."""
     output_tps_repeats: tuple[float, ...]
     """One value per repeat that has one."""
     user_tps: float | None
@@ -186,8 +186,7 @@ def _useful(traces: Iterable[RequestTrace]) -> list[RequestTrace]:
 
 
 def _tokens_inside(traces: Sequence[RequestTrace], window: Window) -> NDArray[np.int64] | None:
-    """Tokens that arrived in each eighth of the window, (PARTS,) int64; None if any is unknown."""
-    edges = np.linspace(window.start_ns, window.end_ns, PARTS + 1)
+    """Tokens that arrived in each twentieth of the window, (PARTS,) int64; None if any is unknown."""
     parts = np.zeros(PARTS, dtype=np.int64)
     for trace in _useful(traces):
         if not trace.chunk_ns or trace.chunk_ns[0] >= window.end_ns or trace.chunk_ns[-1] < window.start_ns:
@@ -195,14 +194,15 @@ def _tokens_inside(traces: Sequence[RequestTrace], window: Window) -> NDArray[np
         tokens = timing.new_tokens(trace)
         if tokens is None:
             return None
-        at = np.searchsorted(edges, np.asarray(trace.chunk_ns), side="right") - 1
+        since = np.asarray(trace.chunk_ns, dtype=np.int64) - window.start_ns
+        at = since * PARTS // (window.end_ns - window.start_ns)
         inside = (at >= 0) & (at < PARTS)
         np.add.at(parts, at[inside], tokens[inside])
     return parts
 
 
 def _rates(tokens: Sequence[NDArray[np.int64]], windows: Sequence[Window]) -> list[NDArray[np.float64]]:
-    """Token rate of each eighth of each window that saw a token; a dead server has no rate, not 0."""
+    """Token rate of each twentieth of each window that saw a token; a dead server has no rate, not 0."""
     return [parts * PARTS / window.seconds for parts, window in zip(tokens, windows, strict=True) if parts.any()]
 
 
@@ -212,7 +212,7 @@ def _interval(
     """95 % interval of the throughput and what it was drawn from.
 
     Source: percentile bootstrap, Efron 1979: of the median over repeats, or of the mean over
-    eighths of the windows. Eighths of one window share its luck, so theirs is the narrower one.
+    twentieths of the windows. Twentieths of one window share its luck, so theirs is the narrower one.
     """
     if (interval := bootstrap_median(tps)) is not None:
         return interval, "repeats"

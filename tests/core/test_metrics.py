@@ -270,17 +270,18 @@ def test_a_running_cap_below_the_concurrency_caps_the_cell():
 
 
 def test_a_step_is_told_from_noise():
-    assert has_step(np.array([50.0, 50, 100, 101, 99, 100, 100, 100]))
-    assert has_step(np.array([100.0, 101, 99, 100, 100, 60, 60, 61]))
-    assert not has_step(np.array([100.0, 104, 96, 101, 99, 103, 97, 100]))
-    assert not has_step(np.full(8, 7.0))
-    assert not has_step(np.array([100.0, 100, 100, 100, 105, 105, 105, 105]))
+    noise = np.random.default_rng(1).normal(100, 5, 20)
+    assert not has_step(noise)
+    assert has_step(noise * np.repeat([0.5, 1], [4, 16]))  # a compilation in the first fifth
+    assert has_step(noise * np.repeat([1, 0.7], [15, 5]))
+    assert not has_step(noise * np.repeat([0.2, 1], [1, 19]))  # one part is an outlier
+    assert not has_step(np.repeat([100.0, 105], 10))  # seen, and too small to matter
+    assert not has_step(np.full(20, 7.0))
 
 
 def test_noise_seldom_looks_like_a_step():
     rng = np.random.default_rng(0)
-    false = sum(has_step(rng.normal(100, 10, 8)) for _ in range(1000))
-    assert false < 80
+    assert sum(has_step(rng.normal(100, 20, 20)) for _ in range(2000)) < 10
 
 
 def test_two_groups_of_repeats_are_seen():
