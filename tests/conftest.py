@@ -4,6 +4,12 @@ import os
 import tempfile
 from pathlib import Path
 
-_TOKEN = Path(tempfile.mkdtemp(prefix="ddtree-tune-tests-")) / "token"
+_FOLDER = tempfile.TemporaryDirectory(prefix="ddtree-tune-tests-")
+_TOKEN = Path(_FOLDER.name) / "token"
 _TOKEN.write_text("0" * 64)
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(_TOKEN)}
+
+
+def pytest_unconfigure():
+    """Leave nothing behind."""
+    _FOLDER.cleanup()
