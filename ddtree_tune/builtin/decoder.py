@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddtree_tune.builtin.layers import Span, causal_mask
+from ddtree_tune.builtin.buffers import Span
+from ddtree_tune.builtin.layers import causal_mask
 from ddtree_tune.builtin.models import Drafter, Limits, Target
 from ddtree_tune.builtin.speculation import Draft, Drafting, Speculation
 
@@ -104,7 +105,7 @@ class Decoder:
         self._drafting = None
         self._taps: tuple[int, ...] = ()
         if drafter is not None:
-            self._drafter = Drafter(drafter, target, speculation.block_size, limits)
+            self._drafter = Drafter(drafter, target, speculation.block_size, speculation.depth, limits)
             self._drafting = Drafting(speculation)
             self._taps = self._drafter.taps
         self._causal = causal_mask(chunk)
@@ -185,7 +186,7 @@ class Decoder:
             stream.anchor = chosen[-1]
             commits.append(Commit(chosen, len(path) - 1))
         if features is not None:
-            drafter.extend(features[kept], positions[kept], kept_spans)
+            drafter.extend(features, positions, kept_spans, kept)
         self._count(start_s, drafted_s, built_s, verified_s)
         return commits
 

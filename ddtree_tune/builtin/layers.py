@@ -2,19 +2,17 @@
 
 Tokens of several sequences stand in one matrix, so that every projection is one product. Only
 attention goes sequence by sequence: each has its own cache, and its query heads that share a key
-head are folded into rows. Small models spend their time in calls, not in arithmetic: buffers are
-reused, results go into place, and everything that does not change from layer to layer is made
-once per pass.
-
-Suffixes: N tokens of the batch, G query heads per key head.
+head are folded into rows. Small models spend much of their time in calls: results go into place,
+and everything that does not change from layer to layer is made once per pass.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ddtree_tune.builtin.buffers import HIDDEN_SCORE, Buffers, Rows, Span, SpanViews
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,24 +22,9 @@ if TYPE_CHECKING:
     from ddtree_tune.builtin.cache import KvCache
     from ddtree_tune.builtin.weights import LayerWeights, ModelConfig
 
-HIDDEN_SCORE = np.float32(-1e9)
-"""Added to the score of a token that may not be seen; its exponential is exactly 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The tokens of one sequence within a batch."""
-
-    slot: int
-    first: int
-    """Row of its first token in the batch."""
-    count: int
-    start: int
-    """Cache row of its first token: how many tokens are committed."""
-    visible_from: int = 0
-    """First cache row that it attends to."""
-    mask: NDArray[np.float32] | None = None
-    """(count, 1, count) float32, added to the scores among its own tokens; None lets all see all."""
+SAFE_SCORE = 60.0
+"""Below this bound a softmax needs no maximum: exp(60) times any context stays far from overflow."""
+_ONE = np.float32(1)
 
 
 def causal_mask(count: int) -> NDArray[np.float32]:
@@ -77,179 +60,149 @@ def normalise(
     np.divide(x, squares[..., None], out=out)
 
 
+def score_bound(layer: LayerWeights, heads: int) -> float:
+    """The largest attention score that a layer can give, whatever its input.
+
+    Queries and keys have unit length before their norm weights, which hold the softmax scale, and
+    a rotation changes no length.
+    """
+    return float(np.abs(layer.qk_norm[:heads]).max() * np.abs(layer.qk_norm[heads:]).max())
+
+
 class Stack:
     """The layers of one model with the cache they read and write."""
 
     def __init__(
         self,
+        embedding: NDArray[np.float32],
         layers: Sequence[LayerWeights],
         config: ModelConfig,
         cache: KvCache,
-        rotary: NDArray[np.complex64],
+        *,
         max_tokens: int,
         max_count: int,
     ) -> None:
-        """Allocate the buffers.
+        """Allocate the buffers and tabulate the first layer.
 
         Args:
+            embedding: (vocab, hidden) float32.
             layers: weights, first layer first.
             config: of the model.
             cache: with as many layers.
-            rotary: see `rotary_table`; covers the cache's capacity.
             max_tokens: most tokens of one batch.
             max_count: most tokens of one span.
         """
+        self.rotary = rotary_table(config, cache.capacity)
+        self._embedding = embedding
         self._layers = tuple(layers)
-        self._config = config
         self._cache = cache
-        self._rotary = rotary
-        heads, kv_heads, head_dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
-        self._heads, self._kv_heads, self._head_dim = heads, kv_heads, head_dim
+        self._kv_heads = config.num_key_value_heads
         self._hidden_epsilon = np.float32(config.rms_norm_eps * config.hidden_size)
-        self._head_epsilon = np.float32(config.rms_norm_eps * head_dim)
-        self._normed = np.empty((max_tokens, config.hidden_size), np.float32)
-        self._squares = np.empty(max_tokens, np.float32)
-        self._head_squares = np.empty((max_tokens, heads + kv_heads), np.float32)
-        self._qkv = np.empty((max_tokens, (heads + 2 * kv_heads) * head_dim), np.float32)
-        self._queries = np.empty(max_tokens * heads * head_dim, np.float32)
-        self._attended = np.empty(max_tokens * heads * head_dim, np.float32)
-        self._joined = np.empty((max_tokens, heads * head_dim), np.float32)
-        self._sums = np.empty(max_tokens * heads, np.float32)
-        self._gate_up = np.empty((max_tokens, 2 * config.intermediate_size), np.float32)
-        self._gate = np.empty((max_tokens, config.intermediate_size), np.float32)
-        self._added = np.empty((max_tokens, config.hidden_size), np.float32)
-        self._scores = np.empty(heads * max_count * cache.capacity, np.float32)
+        self._head_epsilon = np.float32(config.rms_norm_eps * config.head_dim)
+        self._safe = [score_bound(layer, config.num_attention_heads) < SAFE_SCORE for layer in layers]
+        self._buffers = Buffers(config, max_tokens, max_count, cache.capacity)
+        self._first = self._tabulate(layers[0], config)
+
+    def _tabulate(self, layer: LayerWeights, config: ModelConfig) -> NDArray[np.float32]:
+        """What the first layer projects, before rotation: it sees a token and nothing else.
+
+        Returns:
+            (vocab, (heads + 2 kv_heads) head_dim) float32.
+        """
+        squares = np.empty(len(self._embedding), np.float32)
+        normed = np.empty_like(self._embedding)
+        normalise(self._embedding, self._hidden_epsilon, squares, normed)
+        table: NDArray[np.float32] = normed @ layer.qkv
+        by_head = table.reshape(len(table), -1, config.head_dim)[:, : len(layer.qk_norm)]
+        normalise(by_head, self._head_epsilon, np.empty(by_head.shape[:-1], np.float32), by_head)
+        np.multiply(by_head, layer.qk_norm, out=by_head)
+        return table
 
     def forward(
         self,
-        x: NDArray[np.float32],
+        tokens: NDArray[np.int64],
         positions: NDArray[np.int64],
         spans: Sequence[Span],
         taps: Sequence[int] = (),
-    ) -> NDArray[np.float32] | None:
-        """Run all layers on ``x`` in place and write the tokens' keys and values.
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+        """Run all layers and write the tokens' keys and values.
 
         Args:
-            x: (N, hidden) float32, embeddings in, hidden states out.
+            tokens: (N,) int64.
             positions: (N,) int64.
             spans: whose tokens they are; together they cover the rows.
             taps: layers whose outputs are kept.
 
         Returns:
-            (N, taps hidden) float32, or None without taps.
+            The last hidden states (N, hidden) float32, and the outputs of the tapped layers side
+            by side, (N, taps hidden) float32, or None without taps.
         """
-        batch = _Batch(self, len(x), spans)
-        rotary = self._rotary[positions]
+        x = self._embedding[tokens]
+        rows = self._buffers.rows(len(x))
+        views = [self._buffers.span(rows, span) for span in spans]
+        rotary = self.rotary[positions]
         features = np.empty((len(x), len(taps), x.shape[1]), np.float32) if taps else None
-        for index, layer in enumerate(self._layers):
-            self._attend(x, layer, self._cache.rows[index], rotary, batch)
-            self._transform(x, layer, batch)
+        for index in range(len(self._layers)):
+            if index == 0:
+                np.take(self._first, tokens, 0, out=rows.qkv, mode="clip")
+            else:
+                self._project(index, x, rows)
+            self._attend(index, x, rotary, rows, views)
+            self._transform(index, x, rows)
             if features is not None and index in taps:
                 features[:, taps.index(index)] = x
-        return None if features is None else features.reshape(len(x), -1)
+        return x, None if features is None else features.reshape(len(x), -1)
+
+    def _project(self, index: int, x: NDArray[np.float32], rows: Rows) -> None:
+        """Queries, keys and values, before rotation."""
+        layer = self._layers[index]
+        normalise(x, self._hidden_epsilon, rows.squares, rows.normed)
+        np.matmul(rows.normed_P, layer.qkv, out=rows.qkv_P)
+        normalise(rows.qk, self._head_epsilon, rows.head_squares, rows.qk)
+        np.multiply(rows.qk, layer.qk_norm, out=rows.qk)
 
     def _attend(
         self,
+        index: int,
         x: NDArray[np.float32],
-        layer: LayerWeights,
-        cache: Sequence[NDArray[np.float32]],
         rotary: NDArray[np.complex64],
-        batch: _Batch,
+        rows: Rows,
+        spans: Sequence[SpanViews],
     ) -> None:
-        """Self-attention with its residual."""
-        normalise(x, self._hidden_epsilon, batch.squares, batch.normed)
-        np.matmul(batch.normed, layer.qkv, out=batch.qkv)
-        normalise(batch.qk, self._head_epsilon, batch.head_squares, batch.qk)
-        np.multiply(batch.qk, layer.qk_norm, out=batch.qk)
-        np.multiply(batch.q_pairs, rotary[:, :, None], out=batch.q_folded)
-        np.multiply(batch.k_pairs, rotary, out=batch.k_pairs)
-        for span, views in batch.spans:
-            rows = cache[span.slot]
-            rows[:, views.new] = batch.kv[:, views.own]
-            keys, values = rows[: self._kv_heads, views.seen], rows[self._kv_heads :, views.seen]
-            np.matmul(views.queries, keys.swapaxes(1, 2), out=views.scores)
+        """Rotation and self-attention, with the residual."""
+        layer, caches, kv_heads, safe = self._layers[index], self._cache.rows[index], self._kv_heads, self._safe[index]
+        np.multiply(rows.q_pairs, rotary[:, :, None], out=rows.query_pairs)
+        np.multiply(rows.k_pairs, rotary, out=rows.k_pairs)
+        for span in spans:
+            cache, scores = caches[span.slot], span.scores
+            cache[:, span.new] = rows.kv[:, span.own]
+            keys, values = cache[:kv_heads, span.seen], cache[kv_heads:, span.seen]
+            if span.single:
+                keys, values = keys[:, None], values[:, None]
+            np.matmul(span.queries, keys.swapaxes(-1, -2), out=scores)
             if span.mask is not None:
-                np.add(views.own_scores, span.mask, out=views.own_scores)
-            np.subtract(views.scores, views.scores.max(-1, keepdims=True), out=views.scores)
-            np.exp(views.scores, out=views.scores)
-            np.add.reduce(views.scores, -1, out=views.sums)
-            np.matmul(views.scores, values, out=views.attended)
-        np.divide(batch.attended, batch.sums, out=batch.joined_folded)
-        np.matmul(batch.joined, layer.out, out=batch.added)
-        np.add(x, batch.added, out=x)
+                np.add(span.own_scores, span.mask, out=span.own_scores)
+            if not safe:
+                np.subtract(scores, scores.max(-1, keepdims=True), out=scores)
+            np.exp(scores, out=scores)
+            np.add.reduce(scores, -1, out=span.sums)
+            np.matmul(scores, values, out=span.attended)
+        np.divide(rows.attended, rows.sums, out=rows.joined)
+        np.matmul(rows.joined_P, layer.out, out=rows.added_P)
+        np.add(x, rows.added, out=x)
 
-    def _transform(self, x: NDArray[np.float32], layer: LayerWeights, batch: _Batch) -> None:
+    def _transform(self, index: int, x: NDArray[np.float32], rows: Rows) -> None:
         """SwiGLU with its residual.
 
         The weights give the negated gate g: silu(-g) up = -g up / (1 + exp(g)), and the sign is in
         the last matrix.
         """
-        normalise(x, self._hidden_epsilon, batch.squares, batch.normed)
-        np.matmul(batch.normed, layer.gate_up, out=batch.gate_up)
-        np.exp(batch.negative_gate, out=batch.gate)
-        np.add(batch.gate, np.float32(1), out=batch.gate)
-        np.divide(batch.negative_gate, batch.gate, out=batch.gate)
-        np.multiply(batch.gate, batch.up, out=batch.gate)
-        np.matmul(batch.gate, layer.down, out=batch.added)
-        np.add(x, batch.added, out=x)
-
-
-@dataclass(frozen=True, slots=True)
-class _SpanViews:
-    """One span's parts of the buffers."""
-
-    own: slice
-    new: slice
-    seen: slice
-    queries: NDArray[np.float32]
-    scores: NDArray[np.float32]
-    own_scores: NDArray[np.float32]
-    sums: NDArray[np.float32]
-    attended: NDArray[np.float32]
-
-
-class _Batch:
-    """The buffers of a stack, cut to one batch."""
-
-    def __init__(self, stack: Stack, count: int, spans: Sequence[Span]) -> None:
-        heads, kv_heads, head_dim = stack._heads, stack._kv_heads, stack._head_dim
-        group = heads // kv_heads
-        self.normed = stack._normed[:count]
-        self.squares = stack._squares[:count]
-        self.qkv = stack._qkv[:count]
-        by_head = self.qkv.reshape(count, heads + 2 * kv_heads, head_dim)
-        self.qk = by_head[:, : heads + kv_heads]
-        self.head_squares = stack._head_squares[:count]
-        pairs = by_head.view(np.complex64)
-        self.q_pairs = pairs[:, :heads].reshape(count, kv_heads, group, head_dim // 2)
-        self.k_pairs = pairs[:, heads : heads + kv_heads]
-        self.kv = by_head[:, heads:].swapaxes(0, 1)
-        queries = stack._queries[: count * heads * head_dim].reshape(kv_heads, count, group, head_dim)
-        self.q_folded = queries.view(np.complex64).swapaxes(0, 1)
-        self.attended = stack._attended[: count * heads * head_dim].reshape(kv_heads, count, group, head_dim)
-        self.sums = stack._sums[: count * heads].reshape(kv_heads, count, group, 1)
-        self.joined = stack._joined[:count]
-        self.joined_folded = self.joined.reshape(count, kv_heads, group, head_dim).swapaxes(0, 1)
-        self.gate_up = stack._gate_up[:count]
-        ffn = self.gate_up.shape[1] // 2
-        self.negative_gate, self.up = self.gate_up[:, :ffn], self.gate_up[:, ffn:]
-        self.gate = stack._gate[:count]
-        self.added = stack._added[:count]
-        self.spans: list[tuple[Span, _SpanViews]] = []
-        for span in spans:
-            own = slice(span.first, span.first + span.count)
-            end = span.start + span.count
-            rows, seen = span.count * group, end - span.visible_from
-            scores = stack._scores[: kv_heads * rows * seen].reshape(kv_heads, rows, seen)
-            by_query = scores.reshape(kv_heads, span.count, group, seen)
-            views = _SpanViews(
-                own,
-                slice(span.start, end),
-                slice(span.visible_from, end),
-                queries[:, own].reshape(kv_heads, rows, head_dim),
-                scores,
-                by_query[..., seen - span.count :],
-                self.sums[:, own].reshape(kv_heads, rows),
-                self.attended[:, own].reshape(kv_heads, rows, head_dim),
-            )
-            self.spans.append((span, views))
+        layer = self._layers[index]
+        normalise(x, self._hidden_epsilon, rows.squares, rows.normed)
+        np.matmul(rows.normed_P, layer.gate_up, out=rows.gate_up_P)
+        np.exp(rows.gate, out=rows.gated)
+        np.add(rows.gated, _ONE, out=rows.gated)
+        np.divide(rows.gate, rows.gated, out=rows.gated)
+        np.multiply(rows.gated, rows.up, out=rows.gated)
+        np.matmul(rows.gated_P, layer.down, out=rows.added_P)
+        np.add(x, rows.added, out=x)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddtree_tune.builtin.buffers import Projection, Span, padded
 from ddtree_tune.builtin.cache import KvCache
-from ddtree_tune.builtin.layers import Span, Stack, normalise, rotary_table
+from ddtree_tune.builtin.layers import Stack, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,8 +57,14 @@ class Target:
         self.cache = KvCache(
             config.num_hidden_layers, limits.slots, config.num_key_value_heads, limits.capacity, config.head_dim
         )
-        rotary = rotary_table(config, limits.capacity)
-        self._stack = Stack(weights.layers, config, self.cache, rotary, limits.tokens, max(limits.chunk, limits.width))
+        self._stack = Stack(
+            weights.embedding,
+            weights.layers,
+            config,
+            self.cache,
+            max_tokens=limits.tokens,
+            max_count=max(limits.chunk, limits.width),
+        )
         self._head = Head(weights.head, weights.final_norm, config.rms_norm_eps, limits.slots * limits.width)
 
     def forward(
@@ -69,8 +76,7 @@ class Target:
             Hidden states (N, hidden) float32 before the final norm, and the outputs of the tapped
             layers side by side, (N, taps hidden) float32, or None without taps.
         """
-        x = self.weights.embedding[tokens]
-        return x, self._stack.forward(x, positions, spans, taps)
+        return self._stack.forward(tokens, positions, spans, taps)
 
     def logits(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores of the next token, (N, vocab) float32; overwritten by the next call."""
@@ -80,48 +86,80 @@ class Target:
 class Drafter:
     """The DFlash drafter with its cache."""
 
-    def __init__(self, weights: DraftWeights, target: TargetWeights, block_size: int, limits: Limits) -> None:
+    def __init__(
+        self, weights: DraftWeights, target: TargetWeights, block_size: int, depth: int, limits: Limits
+    ) -> None:
+        """Allocate everything.
+
+        Args:
+            weights: of the drafter.
+            target: whose embedding and head the drafter uses.
+            block_size: positions filled at once, the anchor included.
+            depth: how many of them are scored, the first ones behind the anchor.
+            limits: of the target.
+        """
         config = weights.config
-        self.block_size = block_size
         self.taps = config.dflash_config.target_layer_ids
-        self._weights = weights
-        self._embedding = target.embedding
+        self._config = config
+        self._block_size = block_size
+        self._depth = depth
         self._mask_id = config.dflash_config.mask_token_id
-        capacity = limits.length + block_size
         self._cache = KvCache(
-            config.num_hidden_layers, limits.slots, config.num_key_value_heads, capacity, config.head_dim
+            config.num_hidden_layers,
+            limits.slots,
+            config.num_key_value_heads,
+            limits.length + block_size,
+            config.head_dim,
         )
-        self._rotary = rotary_table(config, capacity)
         tokens = limits.slots * block_size
-        self._stack = Stack(weights.layers, config, self._cache, self._rotary, tokens, block_size)
-        self._head = Head(target.head, weights.final_norm, config.rms_norm_eps, tokens)
+        self._stack = Stack(
+            target.embedding, weights.layers, config, self._cache, max_tokens=tokens, max_count=block_size
+        )
+        self._head = Head(target.head, weights.final_norm, config.rms_norm_eps, limits.slots * depth)
+        self._offsets = np.arange(block_size)
+        self._features = np.zeros((padded(limits.tokens), len(weights.fc)), np.float32)
+        self._fc = Projection(weights.fc, limits.tokens)
+        self._context_kv = Projection(weights.context_kv, limits.tokens)
+        self._context_k_norm = weights.context_k_norm
+        self._squares = np.zeros(limits.tokens, np.float32)
+        self._head_squares = np.zeros((limits.tokens, *weights.context_k_norm.shape[:2]), np.float32)
         self._epsilon = np.float32(config.rms_norm_eps * config.hidden_size)
         self._head_epsilon = np.float32(config.rms_norm_eps * config.head_dim)
-        self._offsets = np.arange(block_size)
 
-    def extend(self, features: NDArray[np.float32], positions: NDArray[np.int64], spans: Sequence[Span]) -> None:
+    def extend(
+        self,
+        features: NDArray[np.float32],
+        positions: NDArray[np.int64],
+        spans: Sequence[Span],
+        kept: Sequence[int] | None = None,
+    ) -> None:
         """Append committed positions to the context.
 
         Args:
-            features: (N, taps hidden) float32, the target's tapped outputs there.
+            features: (N, taps hidden) float32, the target's tapped outputs.
             positions: (N,) int64.
-            spans: whose positions they are.
+            spans: whose positions they are, as rows of what is kept.
+            kept: rows to append; None is all.
         """
-        config = self._weights.config
-        context: NDArray[np.float32] = features @ self._weights.fc
-        squares = np.empty(len(context), np.float32)
-        normalise(context, self._epsilon, squares, context)
-        shape = (len(context), config.num_hidden_layers, 2 * config.num_key_value_heads, config.head_dim)
-        key_values: NDArray[np.float32] = (context @ self._weights.context_kv).reshape(shape)
+        config = self._config
+        if kept is None:
+            kept = range(len(features))
+        count = len(kept)
+        inputs = self._features[: padded(count)]
+        np.take(features, kept, 0, out=inputs[:count], mode="clip")
+        context = self._fc(inputs, count)
+        normalise(context, self._epsilon, self._squares[:count], context)
+        key_values = self._context_kv(self._fc.filled(count), count).reshape(
+            count, config.num_hidden_layers, 2 * config.num_key_value_heads, config.head_dim
+        )
         keys = key_values[:, :, : config.num_key_value_heads]
-        normalise(keys, self._head_epsilon, np.empty(keys.shape[:-1], np.float32), keys)
-        np.multiply(keys, self._weights.context_k_norm, out=keys)
+        normalise(keys, self._head_epsilon, self._head_squares[:count], keys)
+        np.multiply(keys, self._context_k_norm, out=keys)
         pairs = key_values.view(np.complex64)[:, :, : config.num_key_value_heads]
-        np.multiply(pairs, self._rotary[positions][:, None], out=pairs)
+        np.multiply(pairs, self._stack.rotary[positions[kept]][:, None], out=pairs)
         by_layer = key_values.transpose(1, 2, 0, 3)
         for span in spans:
-            own = slice(span.first, span.first + span.count)
-            self._cache.write(span.slot, span.start, by_layer[:, :, own])
+            self._cache.write(span.slot, span.start, by_layer[:, :, span.first : span.first + span.count])
 
     def draft(
         self, slots: Sequence[int], anchors: Sequence[int], lengths: Sequence[int], window: int | None
@@ -135,37 +173,33 @@ class Drafter:
             window: most context positions to attend to, the last ones; None is all.
 
         Returns:
-            (B, block - 1, vocab) float32 scores of the tokens behind the anchors; overwritten by
-            the next call.
+            (B, depth, vocab) float32 scores of the tokens behind the anchors; overwritten by the
+            next call.
         """
-        size = self.block_size
-        tokens = np.full((len(slots), size), self._mask_id)
+        batch, size = len(slots), self._block_size
+        tokens = np.full((batch, size), self._mask_id)
         tokens[:, 0] = anchors
-        x = self._embedding[tokens.reshape(-1)]
         positions = (np.array(lengths)[:, None] + self._offsets).reshape(-1)
         spans = [
             Span(slot, index * size, size, length, 0 if window is None else max(0, length - window))
             for index, (slot, length) in enumerate(zip(slots, lengths, strict=True))
         ]
-        self._stack.forward(x, positions, spans)
-        hidden = x.reshape(len(slots), size, -1)[:, 1:].reshape(-1, x.shape[1])
-        return self._head.logits(hidden).reshape(len(slots), size - 1, -1)
+        hidden, _ = self._stack.forward(tokens.reshape(-1), positions, spans)
+        scored = hidden.reshape(batch, size, -1)[:, 1 : 1 + self._depth]
+        return self._head.logits(scored.reshape(batch * self._depth, -1)).reshape(batch, self._depth, -1)
 
 
 class Head:
     """A final norm and the projection to the vocabulary."""
 
-    def __init__(self, matrix: NDArray[np.float32], norm: NDArray[np.float32], epsilon: float, max_tokens: int) -> None:
-        hidden, vocabulary = matrix.shape
-        self._matrix = norm[:, None] * matrix
-        self._epsilon = np.float32(epsilon * hidden)
-        self._squares = np.empty(max_tokens, np.float32)
-        self._normed = np.empty((max_tokens, hidden), np.float32)
-        self._logits = np.empty((max_tokens, vocabulary), np.float32)
+    def __init__(self, matrix: NDArray[np.float32], norm: NDArray[np.float32], epsilon: float, max_rows: int) -> None:
+        self._project = Projection(norm[:, None] * matrix, max_rows)
+        self._epsilon = np.float32(epsilon * len(norm))
+        self._squares = np.zeros(max_rows, np.float32)
+        self._normed = np.zeros((padded(max_rows), len(norm)), np.float32)
 
     def logits(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """(N, hidden) float32 to (N, vocab) float32, overwritten by the next call."""
         count = len(hidden)
-        normed = self._normed[:count]
-        normalise(hidden, self._epsilon, self._squares[:count], normed)
-        return np.matmul(normed, self._matrix, out=self._logits[:count])
+        normalise(hidden, self._epsilon, self._squares[:count], self._normed[:count])
+        return self._project(self._normed[: padded(count)], count)

@@ -141,7 +141,11 @@ class Scheduler:
                 self._release(running)
                 return
 
-    def reset_acceptance(self) -> None:
+    def forget(self) -> None:
+        """Start all counters anew."""
+        self.counters = Counters()
+
+    def forget_acceptance(self) -> None:
         """Start the acceptance counters anew."""
         self.counters.flushed_verify_steps = self.counters.flushed_committed = 0
 

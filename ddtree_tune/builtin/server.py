@@ -73,6 +73,7 @@ def application(service: Service) -> Starlette:
 async def _warm_up(service: Service) -> None:
     """Generate once, then declare the server ready."""
     await _generate_one(service, tokens=8)
+    service.worker.post(lambda scheduler: scheduler.forget())
     service.ready = True
     log.info(READY_LINE)
 
@@ -136,7 +137,7 @@ async def _flush_cache(request: Request) -> Response:
         return PlainTextResponse(
             f"Flushing needs an idle server, but {service.worker.pending} requests are pending; wait for them.\n", 400
         )
-    service.worker.post(lambda scheduler: scheduler.reset_acceptance())
+    service.worker.post(lambda scheduler: scheduler.forget_acceptance())
     return PlainTextResponse("Cache flushed.\n")
 
 
