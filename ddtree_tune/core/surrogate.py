@@ -59,8 +59,10 @@ def promising(candidates: NDArray[np.float64], told: Told, columns: Sequence[sli
         columns: the columns of each knob.
 
     Returns:
-        A row of ``candidates``; the first one when nothing tells them apart.
+        A row of ``candidates``; the most central one where nothing is known or under way.
     """
+    if not len(told.measured) and not len(told.pending):
+        return int(((candidates - candidates.mean(axis=0)) ** 2).sum(axis=1).argmin())
     weights = []
     gains = []
     centre = float(told.scores.mean()) if len(told.scores) else 0.0
@@ -105,18 +107,17 @@ class _Model:
 
     def _kernel(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
         """Covariance with the model's points, (k, n)."""
-        alike = _alike(at, self.points, self._columns, self._length)
-        mixed = _ADDITIVE * alike.mean(axis=0) + (1 - _ADDITIVE) * alike.prod(axis=0)
-        return np.asarray(self._amplitude**2 * mixed + _MEAN**2, dtype=np.float64)
+        return self._amplitude**2 * _alike(at, self.points, self._columns, self._length) + _MEAN**2
 
 
 def _alike(
     one: NDArray[np.float64], other: NDArray[np.float64], columns: Sequence[slice], length: float
 ) -> NDArray[np.float64]:
-    """How alike the points are in each knob, (knobs, k, n) between 0 and 1."""
+    """Correlation of the points' scores, (k, n) between 0 and 1."""
     squares = [((one[:, None, part] - other[None, :, part]) ** 2).sum(axis=-1) for part in columns]
-    alike: NDArray[np.float64] = np.exp(-np.asarray(squares, dtype=np.float64) / (2 * length**2))
-    return alike
+    knobs: NDArray[np.float64] = np.exp(-np.asarray(squares, dtype=np.float64) / (2 * length**2))
+    mixed: NDArray[np.float64] = _ADDITIVE * knobs.mean(axis=0) + (1 - _ADDITIVE) * knobs.prod(axis=0)
+    return mixed
 
 
 def _expected_gain(above: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -128,15 +129,17 @@ def _expected_gain(above: NDArray[np.float64], deviation: NDArray[np.float64]) -
 
 
 def _chance(candidates: NDArray[np.float64], told: Told, columns: Sequence[slice]) -> NDArray[np.float64]:
-    """How likely each candidate is feasible, (c,): 1 where nothing failed near it.
+    """How likely each candidate is feasible, (c,): towards 1 far from all that failed.
 
-    A regression on fail and not fail with the product kernel of one octave, towards 1 far away.
+    A regression on failed or not with the kernel of the scores, for what an engine cannot do is
+    mostly a matter of one knob. Less than even chances count as none while there are better ones.
     """
     if not len(told.infeasible):
         return np.ones(len(candidates))
     good = told.measured[[not (told.infeasible == row).all(axis=1).any() for row in told.measured]]
     points = np.vstack([told.infeasible, good])
     failed = np.concatenate([np.ones(len(told.infeasible)), np.zeros(len(good))])
-    near = _alike(points, points, columns, 1.0).prod(axis=0) + 0.05 * np.eye(len(points))
-    risk = _alike(candidates, points, columns, 1.0).prod(axis=0) @ np.linalg.solve(near, failed)
-    return np.asarray(np.clip(1 - risk, 0.0, 1.0), dtype=np.float64)
+    near = _alike(points, points, columns, _LENGTHS[0]) + 0.01 * np.eye(len(points))
+    risk = _alike(candidates, points, columns, _LENGTHS[0]) @ np.linalg.solve(near, failed)
+    chance = np.asarray(np.clip(1 - risk, 0.0, 1.0), dtype=np.float64)
+    return np.where(chance < 0.5, 0.0, chance) if chance.max() >= 0.5 else chance
