@@ -2,16 +2,14 @@
 
 A server's fault never raises: it becomes the trace's error class, because a failed request is a
 row. Tokens come from the server's own counts, never from chunks: with speculation one chunk holds
-a whole verify step.
-
-Use one client per stream. Many streams on one client share a connection pool whose bookkeeping
-grows with its warm connections; at 64 of them it adds 400 ms to the first token.
+a whole verify step. Streams go over `Wire`, a connection each; everything else goes over httpx.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -25,16 +23,14 @@ from ddtree_tune.core.trace import Phase, RequestError, RequestTrace
 from ddtree_tune.node.live import ChatRequest, LiveTrace, Messages, user
 from ddtree_tune.node.replies import TokenCount, charged
 from ddtree_tune.node.stream import DETAIL_CHARS, StreamFault, judge, not_a_stream, read_chat, read_generate
+from ddtree_tune.node.wire import Address, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["ChatRequest", "EngineClient", "user"]
 
-_KEEPALIVE_S = 2.0
-"""Below uvicorn's 5 s, so that we never write to a connection the server is closing."""
-_TAIL_S = 0.1
-"""How long the end of the body may take after the end marker before we close the connection."""
+_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream", "Accept-Encoding": "identity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +74,17 @@ class EngineClient:
         self._timeout_s = timeout_s
         self._spec_details = spec_details
         self._counting: _Counting | None = None
-        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+        self._stall_s = stall_s
+        self._connect_s = connect_s
+        self._address = Address.of(self._base_url)
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._http = httpx.AsyncClient(
             base_url=self._base_url,
-            headers=headers,
-            # Without TLS the context would never be used, and it costs 50 ms for every client.
-            verify=base_url.startswith("https:"),
-            # Nothing between us and a measured server.
-            trust_env=False,
-            timeout=httpx.Timeout(stall_s, connect=connect_s, pool=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=1, keepalive_expiry=_KEEPALIVE_S),
+            headers=self._headers,
+            # Without TLS a context would never be used, and it costs 50 ms for every client.
+            verify=self._address.tls or False,
+            trust_env=False,  # nothing between us and a measured server
+            timeout=httpx.Timeout(timeout_s, connect=connect_s),
         )
 
     async def __aenter__(self) -> Self:
@@ -114,17 +111,15 @@ class EngineClient:
         """
         live = live or LiveTrace(request_id, phase, family, request.sha)
         path, body, read = self._streamed(request)
-        call = self._http.build_request("POST", path, json=body)
+        data = json.dumps(body).encode()
         live.sent_ns = time.perf_counter_ns()
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._stream(call, read, live)
+                await self._stream(path, data, read, live)
         except StreamFault as fault:
             return live.freeze(fault.error, fault.detail)
         except TimeoutError:
             return live.freeze(RequestError.TIMEOUT, f"no end within {self._timeout_s:g} s")
-        except httpx.HTTPError as error:
-            return live.freeze(_classify(error), f"{type(error).__name__}: {error}"[:DETAIL_CHARS])
         return live.freeze()
 
     async def chat_once(self, request: ChatRequest) -> dict[str, Any]:
@@ -235,43 +230,34 @@ class EngineClient:
             body["return_spec_tokens_details"] = True
         return "/v1/chat/completions", body | dict(request.extra), read_chat
 
-    async def _stream(self, call: httpx.Request, read: Callable[[str, int, LiveTrace], None], live: LiveTrace) -> None:
-        """Fill ``live`` from the reply; raise StreamFault or an httpx error if it is not a good one."""
-        response = await self._http.send(call, stream=True)
+    async def _stream(
+        self, path: str, data: bytes, read: Callable[[str, int, LiveTrace], None], live: LiveTrace
+    ) -> None:
+        """Fill ``live`` from the reply; raise StreamFault if it is not a good one."""
+        wire = await Wire.open(self._address, connect_s=self._connect_s, stall_s=self._stall_s)
         try:
-            live.status_code = response.status_code
-            if response.status_code != 200 or "text/event-stream" not in response.headers.get("content-type", ""):
-                raise not_a_stream(response.status_code, await response.aread())
+            live.sent_ns = time.perf_counter_ns()
+            wire.send(self._address, path, _HEADERS | self._headers, data)
+            live.status_code, headers = await wire.head()
+            if live.status_code != 200 or "text/event-stream" not in headers.get("content-type", ""):
+                raise not_a_stream(live.status_code, await _whole(wire))
             parser = SseParser()
-            blocks = response.aiter_raw()
-            async for block in blocks:
-                at_ns = time.perf_counter_ns()
+            while live.end_ns is None and (block := await wire.read()) is not None:
                 if live.first_byte_ns is None:
-                    live.first_byte_ns = at_ns
-                for event in parser.feed(block):
+                    live.first_byte_ns = block.at_ns
+                for event in parser.feed(block.data):
                     if event.data == "[DONE]":
-                        live.end_ns = at_ns
+                        live.end_ns = block.at_ns
                         break
-                    live.events += 1
-                    read(event.data, at_ns, live)
-                if live.end_ns is not None:
-                    break
+                    read(event.data, block.at_ns, live)
             judge(live)
-            # Reading the last bytes lets the connection serve the next request; they cannot fail us.
-            with contextlib.suppress(TimeoutError, httpx.HTTPError):
-                async with asyncio.timeout(_TAIL_S):
-                    async for _ in blocks:
-                        pass
         finally:
-            await response.aclose()
+            wire.close()
 
 
-def _classify(error: httpx.HTTPError) -> RequestError:
-    """Which class of failure an exception of the transport is."""
-    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return RequestError.CONNECT
-    if isinstance(error, httpx.TimeoutException):
-        return RequestError.STALLED
-    if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
-        return RequestError.CLOSED
-    return RequestError.BAD_REPLY
+async def _whole(wire: Wire) -> bytes:
+    """The rest of a reply."""
+    pieces = []
+    while (block := await wire.read()) is not None:
+        pieces.append(block.data)
+    return b"".join(pieces)

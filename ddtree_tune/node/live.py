@@ -73,7 +73,6 @@ class LiveTrace:
     finish_reason: str | None = None
     spec: SpecCounters | None = None
     status_code: int | None = None
-    events: int = 0
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
 

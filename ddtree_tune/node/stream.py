@@ -93,7 +93,7 @@ def _parse(kind: type[Chunk], data: str) -> Chunk:
 
 def judge(live: LiveTrace) -> None:
     """Refuse a stream that ended well by HTTP and holds no whole reply."""
-    if live.end_ns is None and live.events:
+    if live.end_ns is None and live.first_byte_ns is not None:
         raise StreamFault(RequestError.NO_END, "the stream ended without [DONE]")
     if not live.chunk_ns:
         raise StreamFault(RequestError.EMPTY, "a 200 reply without any text")

@@ -247,12 +247,12 @@ def lag(ms):
 
 
 def test_client_lag_counts_against_the_chunk_gap():
-    assert flags_of(trace(), lag_ns=lag(6)) == (CellFlag.CLIENT_LIMITED,)
-    assert flags_of(trace(), lag_ns=lag(4)) == ()
-    slow = trace(gap_ms=200, chunks=7, per_chunk=1, completion_tokens=7)
-    assert CellFlag.CLIENT_LIMITED not in flags_of(slow, lag_ns=lag(9))
-    assert CellFlag.CLIENT_LIMITED in flags_of(slow, lag_ns=lag(11))
-    few = measure([run(trace(), lag_ns=lag(6)[1:])])
+    assert flags_of(trace(), lag_ns=lag(11)) == (CellFlag.CLIENT_LIMITED,)
+    assert flags_of(trace(), lag_ns=lag(9)) == ()
+    slow = trace(gap_ms=300, chunks=5, per_chunk=1, completion_tokens=5)
+    assert CellFlag.CLIENT_LIMITED not in flags_of(slow, lag_ns=lag(14))
+    assert CellFlag.CLIENT_LIMITED in flags_of(slow, lag_ns=lag(16))
+    few = measure([run(trace(), lag_ns=lag(11)[1:])])
     assert few.client_lag_p99_s is None
     assert few.flags == ()
 
