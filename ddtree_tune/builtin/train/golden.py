@@ -11,18 +11,22 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 -- torch's own spelling
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from ddtree_tune.builtin.train.corpus import load_corpus
 from ddtree_tune.builtin.train.data import Sampler
 from ddtree_tune.builtin.train.evaluate import held_out_prompts
 from ddtree_tune.builtin.train.export import load_pair
-from ddtree_tune.builtin.train.model import Drafter, Target
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ddtree_tune.builtin.train.model import Drafter, Target
 
 PAIR = Path(__file__).parents[1] / "pair"
 LOGIT_POSITIONS, TAP_POSITIONS, WINDOW = 8, 2, 64

@@ -153,10 +153,7 @@ def run(out: Path, plan: Plan, seed: int, trained: Path | None = None) -> None:
     now.keep(code_characters=len(train.code), prose_characters=len(train.prose))
     now.say(f"{now.facts['device']} torch {torch.__version__}")
     with multiprocessing.get_context("spawn").Pool(plan.pool) as pool:
-        if trained is None:
-            target = make_target(now, shape, tokenizer)
-        else:
-            target = load_target(trained, shape).to(now.device)
+        target = make_target(now, shape, tokenizer) if trained is None else load_target(trained, shape).to(now.device)
         now.keep(target_parameters=sum(one.numel() for one in target.parameters()))
         export_target(out / "pair" / "target", target, target.embed(torch.tensor(3, device=now.device)), tokenizer)
         exams = take_exams(now, target, Sampler(tokenizer, held_out, "held_out", 1000 * seed + 9), pool)
