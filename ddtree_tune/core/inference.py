@@ -62,7 +62,8 @@ def contrast(logs: NDArray[np.float64], arm: int, base: int) -> Contrast | None:
     inverse = np.linalg.pinv(design.T @ design)
     effects = inverse @ design.T @ values
     pick = np.zeros(design.shape[1])
-    pick[arm], pick[base] = 1.0, -1.0
+    pick[arm] += 1.0
+    pick[base] -= 1.0
     mean = float(pick @ effects)
     freedom = len(values) - int(np.linalg.matrix_rank(design))
     interval = None

@@ -1,0 +1,218 @@
+"""What a sweep found: the best setting, the best one for each cell, and how sure that is.
+
+The speed-up of the best setting comes from the finals where there are finals, for the search's own
+number is the luckiest of many. Settings within 1 % of the best are as good, and the smallest of
+them is named. Nothing is filled in: what was not measured is absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ddtree_tune.core.coding import Paired, PassRate, count_outcomes, paired
+from ddtree_tune.core.engine import Algorithm, EngineConfig
+from ddtree_tune.core.measurements import Gain, Measurements
+from ddtree_tune.core.objective import Verdict, failure_class, observe
+from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.core.space import size_key
+from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN, pooled_rates, rates, speedup
+from ddtree_tune.core.winners import TIE, CellWinner, cell_winner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.spec import SweepSpec
+
+
+class Answer(StrEnum):
+    """What the sweep says."""
+
+    FASTER = "faster"
+    """A setting is faster than every baseline, in repeated measurements."""
+    INCONCLUSIVE = "inconclusive"
+    """The best setting is not told apart from a baseline."""
+    UNREPEATED = "unrepeated"
+    """A setting looks best, and was not measured again."""
+    CHAIN = "plain_chain"
+    """No tree is faster than the plain chain by more than a tie."""
+    OFF = "no_speculation"
+    """No speculation is as fast as anything."""
+    NOTHING = "no_answer"
+    """No setting could be compared with no speculation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One configuration over all its trials."""
+
+    config: EngineConfig
+    vs_none: Gain | None
+    vs_chain: Gain | None
+    accept_len: float | None
+    """Mean of the cells' acceptance lengths, tokens per step."""
+    pass_rate: PassRate | None
+    """Over all attempts of all its trials."""
+    paired: Paired | None
+    """No speculation (first) and this (second) on the same problems."""
+    feasible: bool
+    """Whether the engine ran it whenever asked and it holds the constraints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One trial as the table shows it."""
+
+    record: TrialRecord
+    vs_none: float | None
+    """A final is compared with its own round's baselines, another trial with the search's."""
+    vs_chain: float | None
+    accept_len: float | None
+    why: str | None
+    """Why there is no score, or why the trial did not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What a sweep found."""
+
+    answer: Answer
+    best: Setting | None
+    """What to run, a baseline perhaps."""
+    best_tree: Setting | None
+    """The best searched setting."""
+    settings: tuple[Setting, ...]
+    """What the answer was drawn from, the fastest first: the finals' if there were any."""
+    cells: tuple[CellWinner, ...]
+    """One per cell of the matrix."""
+    compared: tuple[str, ...]
+    """The cells that the scores are taken over."""
+    rows: tuple[Row, ...]
+    """One per trial, in the order of asking."""
+    why: str | None = None
+    """Why there is no answer."""
+
+
+def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
+    """Draw the conclusion of a sweep, complete or not.
+
+    Args:
+        records: every trial, in any order.
+        spec: the sweep.
+    """
+    ordered = sorted(records, key=lambda one: one.trial_id)
+    cells = tuple(cell.cell_id for cell in spec.load.cells())
+    search, finals = Measurements.of_search(ordered, cells), Measurements.of_finals(ordered, cells)
+    unfit = _unfit(ordered, spec)
+    rows = tuple(_row(record, ordered) for record in ordered)
+    winners = tuple(cell_winner(cell, search, finals, unfit) for cell in spec.load.cells())
+    table = finals if _trees(finals, unfit) else search
+    settings = tuple(
+        sorted(
+            (_setting(config, ordered, table, unfit) for config in table.arms),
+            key=lambda one: (-(one.vs_none.ratio if one.vs_none else 0.0), size_key(one.config)),
+        )
+    )
+    best = _best([one for one in settings if one.feasible])
+    best_tree = _best([one for one in settings if one.feasible and one.config.algorithm is Algorithm.TREE])
+    found = best if best_tree else None
+    return Conclusion(
+        answer=_answer(found, chain=search.gain(PLAIN_CHAIN, NO_SPECULATION) is not None),
+        best=found,
+        best_tree=best_tree,
+        settings=settings,
+        cells=winners,
+        compared=table.compared,
+        rows=rows,
+        why=None if found else _why_nothing(ordered, table),
+    )
+
+
+def _answer(best: Setting | None, *, chain: bool) -> Answer:
+    """The answer that the best setting gives; ``chain`` says whether the plain chain ran at all."""
+    if best is None:
+        return Answer.NOTHING
+    if best.config.algorithm is not Algorithm.TREE:
+        return Answer.OFF if best.config == NO_SPECULATION else Answer.CHAIN
+    gains = [best.vs_none, *([best.vs_chain] if chain else [])]
+    sure = [None if gain is None else gain.sure for gain in gains]
+    if None in sure:
+        return Answer.UNREPEATED
+    return Answer.FASTER if all(sure) else Answer.INCONCLUSIVE
+
+
+def _best(settings: Iterable[Setting]) -> Setting | None:
+    """The fastest, or the smallest of those that tie with it."""
+    known = [(one.vs_none.ratio, one) for one in settings if one.vs_none is not None]
+    top = max((ratio for ratio, _ in known), default=0.0)
+    tied = [one for ratio, one in known if ratio >= top * (1 - TIE)]
+    return min(tied, key=lambda one: size_key(one.config), default=None)
+
+
+def _trees(table: Measurements, unfit: frozenset[EngineConfig]) -> list[EngineConfig]:
+    """Searched settings that the table compares with no speculation."""
+    trees = [arm for arm in table.arms if arm.algorithm is Algorithm.TREE and arm not in unfit]
+    return [arm for arm in trees if table.gain(arm, NO_SPECULATION) is not None]
+
+
+def _unfit(records: Sequence[TrialRecord], spec: SweepSpec) -> frozenset[EngineConfig]:
+    """Configurations that the engine refused or broke under, or that violate a constraint."""
+    plain = [record for record in records if record.config == NO_SPECULATION]
+    base = pooled_rates(plain, NO_SPECULATION)
+    base_pass_rate = _pass_rate(plain)
+    seen = ((record, observe(record, base, base_pass_rate, spec.search.pass_rate_margin)) for record in records)
+    unfit = {record.config for record, one in seen if one.verdict is not Verdict.LOST and not one.feasible}
+    return frozenset(unfit - {NO_SPECULATION})
+
+
+def _setting(
+    config: EngineConfig, records: Sequence[TrialRecord], table: Measurements, unfit: frozenset[EngineConfig]
+) -> Setting:
+    mine = [record for record in records if record.config == config]
+    plain = [attempt for record in records if record.config == NO_SPECULATION for attempt in record.attempts]
+    attempts = [attempt for record in mine for attempt in record.attempts]
+    lengths = [length for record in mine if (length := _accept_len(record)) is not None]
+    return Setting(
+        config=config,
+        vs_none=table.gain(config, NO_SPECULATION),
+        vs_chain=table.gain(config, PLAIN_CHAIN),
+        accept_len=sum(lengths) / len(lengths) if lengths else None,
+        pass_rate=_pass_rate(mine),
+        paired=paired(plain, attempts) if plain and attempts and config != NO_SPECULATION else None,
+        feasible=config not in unfit,
+    )
+
+
+def _row(record: TrialRecord, records: Sequence[TrialRecord]) -> Row:
+    final = record.proposal.origin is Origin.FINAL
+    beside = [
+        one
+        for one in records
+        if (one.proposal.origin is Origin.FINAL) == final and (not final or one.proposal.round == record.proposal.round)
+    ]
+    vs_none = speedup(record, pooled_rates(beside, NO_SPECULATION))
+    vs_chain = speedup(record, pooled_rates(beside, PLAIN_CHAIN))
+    failure = failure_class(record)
+    why = vs_none.reason if failure is None else f"{failure}: {record.failure.reason if record.failure else 'cut off'}"
+    return Row(record, vs_none.score, vs_chain.score, _accept_len(record), why)
+
+
+def _accept_len(record: TrialRecord) -> float | None:
+    known = [cell.metrics.accept_len for cell in record.cells if cell.metrics.accept_len is not None]
+    return sum(known) / len(known) if known and record.status is TrialStatus.COMPLETE else None
+
+
+def _pass_rate(records: Iterable[TrialRecord]) -> PassRate | None:
+    outcomes = [attempt.outcome for record in records for attempt in record.attempts]
+    return count_outcomes(outcomes) if outcomes else None
+
+
+def _why_nothing(records: Sequence[TrialRecord], table: Measurements) -> str:
+    plain = [record for record in records if record.config == NO_SPECULATION]
+    if not any(map(rates, plain)):
+        return "no speculation, the base of every gain, has no scored measurement"
+    if not table.compared:
+        return "no cell of the matrix was scored"
+    return "no setting completed every cell that no speculation completed"

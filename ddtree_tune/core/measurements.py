@@ -1,0 +1,129 @@
+"""Throughputs of many trials side by side: settings by rounds by cells.
+
+The search is one round, each setting once and at its own time; the finals are several, in which
+every finalist and every baseline is measured side by side. Comparisons are made inside a round.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddtree_tune.core.inference import contrast
+from ddtree_tune.core.record import Origin
+from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates, rates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.stats import Interval
+
+
+class Basis(StrEnum):
+    """Which measurements a comparison rests on."""
+
+    FINALS = "finals"
+    """Measured again after the search, side by side with the baselines."""
+    SEARCH = "search"
+    """The search's own measurement, once: the best of many is flattered by its luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """How much faster one configuration is than another."""
+
+    ratio: float
+    interval: Interval | None
+    """95 %; None where nothing was measured twice."""
+    basis: Basis
+    rounds: int
+    """Measurements of each of the two."""
+
+    @property
+    def sure(self) -> bool | None:
+        """Whether the interval excludes 1; None without an interval."""
+        return None if self.interval is None else not self.interval.low <= 1 <= self.interval.high
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """A table of throughputs."""
+
+    basis: Basis
+    arms: tuple[EngineConfig, ...]
+    cells: tuple[str, ...]
+    """In the order of the matrix."""
+    logs: NDArray[np.float64]
+    """(arms, rounds, cells) float64: log of output_tps; NaN where there is no scored one."""
+
+    @classmethod
+    def of_search(cls, records: Sequence[TrialRecord], cells: Sequence[str]) -> Measurements:
+        """Everything but the finals, as one round; the median where one was measured twice."""
+        searched = [record for record in records if record.proposal.origin is not Origin.FINAL]
+        arms = tuple(dict.fromkeys(record.config for record in searched))
+        logs = [[_logs(pooled_rates(searched, arm), cells)] for arm in arms]
+        return cls(Basis.SEARCH, arms, tuple(cells), _array(logs, len(arms), 1, len(cells)))
+
+    @classmethod
+    def of_finals(cls, records: Sequence[TrialRecord], cells: Sequence[str]) -> Measurements:
+        """The finals; of a measurement made twice, the one with more cells, or the later."""
+        finals = [record for record in records if record.proposal.origin is Origin.FINAL]
+        arms = tuple(dict.fromkeys(record.config for record in finals))
+        rounds = range(1 + max((record.proposal.round for record in finals), default=-1))
+        slots = {(arm, turn): [r for r in finals if (r.config, r.proposal.round) == (arm, turn)]
+                 for arm in arms for turn in rounds}  # fmt: skip
+        logs = [[_logs(_fullest(slots[arm, turn]), cells) for turn in rounds] for arm in arms]
+        return cls(Basis.FINALS, arms, tuple(cells), _array(logs, len(arms), len(rounds), len(cells)))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The cells that scores are taken over: those that no speculation has."""
+        if NO_SPECULATION not in self.arms:
+            return ()
+        scored = np.isfinite(self.logs[self.arms.index(NO_SPECULATION)]).any(axis=0)
+        return tuple(cell for cell, known in zip(self.cells, scored.tolist(), strict=True) if known)
+
+    def gain(self, arm: EngineConfig, base: EngineConfig, cell: str | None = None) -> Gain | None:
+        """Compare two arms.
+
+        Args:
+            arm: the numerator.
+            base: the denominator.
+            cell: over this cell alone; over all that are compared when None. A round in which an
+                arm lacks one of them does not count for that arm.
+
+        Returns:
+            None if no round measured both.
+        """
+        if arm not in self.arms or base not in self.arms or (cell is None and not self.compared):
+            return None
+        picked = [self.cells.index(one) for one in ([cell] if cell is not None else self.compared)]
+        found = contrast(self.logs[:, :, picked].mean(axis=2), self.arms.index(arm), self.arms.index(base))
+        return Gain(found.ratio, found.interval, self.basis, found.rounds) if found else None
+
+    def output_tps(self, arm: EngineConfig, cell: str) -> float | None:
+        """Median throughput of one arm in one cell."""
+        logs = self.logs[self.arms.index(arm), :, self.cells.index(cell)]
+        known = logs[np.isfinite(logs)]
+        return float(np.exp(np.median(known))) if len(known) else None
+
+
+def _fullest(records: Iterable[TrialRecord]) -> dict[str, float]:
+    found = [rates(record) for record in sorted(records, key=lambda one: one.trial_id)]
+    return max(reversed(found), key=len, default={})
+
+
+def _logs(tps: dict[str, float], cells: Sequence[str]) -> list[float]:
+    return [math.log(tps[cell]) if cell in tps else math.nan for cell in cells]
+
+
+def _array(logs: list[list[list[float]]], *shape: int) -> NDArray[np.float64]:
+    return np.asarray(logs, dtype=np.float64).reshape(shape)
