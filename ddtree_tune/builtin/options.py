@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         "--draft-model", type=Path, default=PAIR / "draft", help="folder of its DFlash drafter (default: shipped)"
     )
     command.add_argument(
-        "--algorithm", type=Algorithm, choices=list(Algorithm), default=Algorithm.TREE, help="how to speculate"
+        "--algorithm", type=_algorithm, default=Algorithm.TREE, help="none, chain or tree (default: tree)"
     )
     command.add_argument("--budget", type=_positive, default=8, help="nodes of the draft tree (default: 8)")
     command.add_argument("--topk", type=_positive, default=4, help="candidates per position (default: 4)")
@@ -81,6 +81,12 @@ def parser() -> argparse.ArgumentParser:
 def parse(argv: Sequence[str]) -> Options:
     """Read the command line; a wrong one ends the process with code 2 and one sentence."""
     return Options(**vars(parser().parse_args(argv)))
+
+
+def _algorithm(text: str) -> Algorithm:
+    if text not in list(Algorithm):
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(Algorithm)}, but got {text!r}")
+    return Algorithm(text)
 
 
 def _positive(text: str) -> int:

@@ -1,0 +1,1 @@
+"""The built-in engine: its models, decoding, scheduling and HTTP surface."""

@@ -1,0 +1,32 @@
+"""The pair, loaded once."""
+
+import pytest
+
+from ddtree_tune.builtin.text import TextCodec
+from ddtree_tune.builtin.weights import load_drafter, load_target
+from tests.builtin.harness import NONE, PAIR, QUESTIONS, replies_to
+
+
+@pytest.fixture(scope="session")
+def pair():
+    target = load_target(PAIR / "target")
+    return target, load_drafter(PAIR / "draft", target)
+
+
+@pytest.fixture(scope="session")
+def codec():
+    return TextCodec(PAIR / "target")
+
+
+@pytest.fixture(scope="session")
+def prompts(codec):
+    texts = [codec.render([{"role": "user", "content": question}], {}) for question in QUESTIONS]
+    return [codec.encode(text, special=False) for text in texts]
+
+
+@pytest.fixture(scope="session")
+def plain(pair, prompts):
+    """Greedy replies without speculation, one request at a time."""
+    replies = replies_to(pair, NONE, prompts)
+    assert all(len(reply) > 20 for reply in replies)
+    return replies
