@@ -125,6 +125,7 @@ def settle(
     completion_tokens: int | None,
     max_tokens: int,
     sandbox: str | None,
+    sample: int = 0,
 ) -> Attempt:
     """The record of one reply.
 
@@ -136,6 +137,7 @@ def settle(
         completion_tokens: by the server's count.
         max_tokens: limit of the request.
         sandbox: level of isolation that ran it.
+        sample: which of several replies to the problem.
     """
     outcome = submission.outcome or (verdict.outcome if verdict else Outcome.HARNESS_ERROR)
     reasons = [submission.reason]
@@ -154,4 +156,5 @@ def settle(
         seconds=verdict.seconds if verdict else None,
         max_tokens=max_tokens,
         sandbox=sandbox if verdict else None,
+        sample=sample,
     )

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddtree_tune.node.cage import ENVIRONMENT, PREFIX, SYSTEM, Inmate, Limits, free_uid, inmate_command, open_to_all
+from ddtree_tune.node.cage import (
+    ENVIRONMENT,
+    PREFIX,
+    SYSTEM,
+    Inmate,
+    Limits,
+    free_uid,
+    inmate_command,
+    may_change_user,
+    open_to_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,19 +60,18 @@ class Bubblewrap:
 
     def missing(self) -> str:
         """See ``Cage``."""
-        is_root = os.geteuid() == 0
         if shutil.which("bwrap") is None:
             return "the program bwrap is not installed"
-        if self.as_root and not is_root:
-            return "needs root"
-        if not self.as_root and is_root and not open_to_all(PREFIX):
-            return f"{PREFIX} is closed to other users"
+        if self.as_root:
+            return "" if may_change_user() else "needs a root that may change its user"
+        if os.geteuid() == 0 and not (may_change_user() and open_to_all(PREFIX)):
+            return f"root cannot become another user, or {PREFIX} is closed to it"
         return ""
 
     @contextlib.contextmanager
     def inmate(self, channel: int, *, nonce: str, limits: Limits, errors: int) -> Iterator[Inmate]:
         """See ``Cage``."""
-        uid = free_uid() if os.geteuid() == 0 else None
+        uid = free_uid() if may_change_user() else None
         # As root the inmate changes its user itself, behind the mounts; else bwrap starts as that user.
         inside, outside = (uid, None) if self.as_root else (None, uid)
         inner = inmate_command("/jail", channel, nonce, limits, processes=_PROCESSES, uid=inside)

@@ -37,6 +37,8 @@ ENVIRONMENT = {
 _INTERPRETER = os.path.realpath(sys.executable)
 _UIDS = range(61184, 65520)
 """Users that nobody else is: systemd hands them out for a time."""
+_USER_CAPABILITIES = 1 << 0 | 1 << 6 | 1 << 7
+"""chown, setgid, setuid."""
 _slots = itertools.count(os.getpid())
 _END_S = 5.0
 """How long the kernel may take to remove what was killed."""
@@ -164,6 +166,15 @@ def inmate_command(package: str, channel: int, nonce: str, limits: Limits, **cha
 def free_uid() -> int:
     """A user for one inmate: two of them share no count of processes."""
     return _UIDS[next(_slots) % len(_UIDS)]
+
+
+def may_change_user() -> bool:
+    """Whether we are a root that may become another user, as a container's root may not be."""
+    if os.geteuid() != 0 or sys.platform != "linux":
+        return os.geteuid() == 0
+    status = Path("/proc/self/status").read_text()
+    held = int(status.partition("CapEff:")[2].split()[0], 16)
+    return held & _USER_CAPABILITIES == _USER_CAPABILITIES
 
 
 def open_to_all(path: str) -> bool:

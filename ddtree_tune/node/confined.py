@@ -20,6 +20,7 @@ from ddtree_tune.node.cage import (
     Limits,
     free_uid,
     inmate_command,
+    may_change_user,
     open_to_all,
 )
 from ddtree_tune.node.jail import confine
@@ -99,4 +100,4 @@ class Confined:
 
 
 def _can_change_user() -> bool:
-    return os.geteuid() == 0 and open_to_all(PREFIX)
+    return may_change_user() and open_to_all(PREFIX)

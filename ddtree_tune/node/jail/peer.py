@@ -193,13 +193,14 @@ class Remote:
         _ask(self, "setattr", name, value)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Call it where it is."""
         return _ask(self, "call", *args, **kwargs)
 
     def __iter__(self) -> Any:
         found = _ask(self, "iter")
         return found if isinstance(found, Remote) else iter(found)
 
-    def __next__(self) -> Any:  # noqa: D102
+    def __next__(self) -> Any:
         return _ask(self, "next")
 
     def __hash__(self) -> int:

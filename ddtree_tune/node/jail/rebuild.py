@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import builtins
 import collections
-import decimal
-import fractions
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ddtree_tune.node.jail.channel import GarbledError
@@ -18,6 +17,7 @@ from ddtree_tune.node.jail.values import (
     FUNCTIONS,
     MAPPINGS,
     MUTABLE,
+    NUMBERS,
     SCALARS,
     SEQUENCES,
     SINGLES,
@@ -28,7 +28,7 @@ from ddtree_tune.node.jail.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
 
 def decode(
@@ -124,13 +124,11 @@ class _Decoder:
         makers: dict[str, Callable[[], object]] = {
             "object": lambda: object.__new__(self._classes.named(node[1])),
             "enum": lambda: self._classes[node[1]].__members__[node[2]],  # type: ignore[attr-defined]
-            "Decimal": lambda: decimal.Decimal(node[1]),
-            "Fraction": lambda: fractions.Fraction(node[1], node[2]),
+            "number": lambda: getattr(importlib.import_module(NUMBERS[node[1]]), node[1])(node[2]),
+            "time": lambda: getattr(importlib.import_module("datetime"), _one_of(TIMES, node[1]))(*node[2:]),
             "single": lambda: SINGLES[node[1]],
             "builtin": lambda: _builtin(node[1]),
         }
-        if kind in TIMES:
-            return TIMES[kind][0](*node[1])
         return makers[kind]() if kind in makers else self._refer(node)
 
     def _compound(self, start: int) -> None:
@@ -165,6 +163,12 @@ class _Decoder:
         if kind == "keys":
             return dict.fromkeys(values).keys()
         return dict(values).items() if kind == "items" else SEQUENCES[kind](values)
+
+
+def _one_of(allowed: Container[str], name: str) -> str:
+    if name not in allowed:
+        raise GarbledError(f"{name} must not be made")
+    return name
 
 
 def _builtin(name: str) -> object:

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import builtins
 import collections
-import datetime as dt
-import decimal
 import enum
-import fractions
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,12 +22,15 @@ Graph = dict[str, Any]
 SCALARS = (bool, int, float, str)
 SEQUENCES: dict[str, type] = {"list": list, "set": set, "tuple": tuple, "frozenset": frozenset}
 MAPPINGS: dict[str, type] = {"dict": dict, "OrderedDict": collections.OrderedDict, "Counter": collections.Counter}
-TIMES: dict[str, tuple[type, tuple[str, ...]]] = {
-    "datetime": (dt.datetime, ("year", "month", "day", "hour", "minute", "second", "microsecond")),
-    "date": (dt.date, ("year", "month", "day")),
-    "time": (dt.time, ("hour", "minute", "second", "microsecond")),
-    "timedelta": (dt.timedelta, ("days", "seconds", "microseconds")),
+NUMBERS = {"Decimal": "decimal", "Fraction": "fractions"}
+"""Types that are made from their text, and their modules, imported when needed."""
+TIMES = {
+    "datetime": ("year", "month", "day", "hour", "minute", "second", "microsecond"),
+    "date": ("year", "month", "day"),
+    "time": ("hour", "minute", "second", "microsecond"),
+    "timedelta": ("days", "seconds", "microseconds"),
 }
+"""Types of ``datetime``, imported when needed, and their arguments."""
 FUNCTIONS = (abs, all, any, bin, chr, divmod, hash, hex, len, max, min, oct, ord, pow, repr, round, sorted, sum)
 """Functions that travel by name; they do nothing but compute."""
 SINGLES = {"Ellipsis": ..., "NotImplemented": NotImplemented}
@@ -140,12 +140,10 @@ class Encoder:
             return [name.removeprefix("dict_"), self._items(iter(value))]
         if kind is range or kind is slice:
             return [name, self._items((value.start, value.stop, value.step))]
-        if kind is decimal.Decimal:
-            return ["Decimal", str(value)]
-        if kind is fractions.Fraction:
-            return ["Fraction", value.numerator, value.denominator]
-        if name in TIMES and kind is TIMES[name][0] and getattr(value, "tzinfo", None) is None:
-            return [name, [getattr(value, part) for part in TIMES[name][1]]]
+        if NUMBERS.get(name) == kind.__module__:
+            return ["number", name, str(value)]
+        if kind.__module__ == "datetime" and name in TIMES and getattr(value, "tzinfo", None) is None:
+            return ["time", name, *(getattr(value, part) for part in TIMES[name])]
         for single, constant in SINGLES.items():
             if value is constant:
                 return ["single", single]

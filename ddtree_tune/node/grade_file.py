@@ -1,0 +1,150 @@
+"""Grades saved replies: JSONL in, JSONL and a summary out, no server needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ddtree_tune.core.coding import PassRate, Problem, pass_rate
+from ddtree_tune.core.errors import SpecError, StoreError
+from ddtree_tune.core.judge import read_reply
+from ddtree_tune.node.cage import Limits
+from ddtree_tune.node.grader import Answered, grade_replies
+from ddtree_tune.node.problems import checked, json_lines, read_file
+from ddtree_tune.node.sandbox import open_sandbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ddtree_tune.core.coding import Attempt
+    from ddtree_tune.core.stats import Interval
+
+
+class _SavedProblem(BaseModel):
+    """What was asked."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    entry_point: str | None
+    """Name that the program must define; null where there is nothing to run."""
+    prompt: str
+    tests: str
+    kind: str = ""
+
+
+class _SavedReply(BaseModel):
+    """One line: what was asked, and what came. Further fields are the user's own."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    id: Annotated[str, Field(min_length=1)] | None = None
+    """Number of the line when absent; the last line of an id and sample counts."""
+    sample: Annotated[int, Field(ge=0)] = 0
+    reply: dict[str, Any]
+    problem: _SavedProblem
+    time_limit_s: Annotated[float, Field(gt=0, allow_inf_nan=False, strict=False)] | None = None
+    """CPU time of this program; its wall time is twice that."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradeSummary:
+    """What a file of replies comes to."""
+
+    rate: PassRate
+    sandbox: str
+
+    def fields(self) -> dict[str, Any]:
+        """The summary as JSON holds it; a rate over nothing is null."""
+        rate = self.rate
+        return {
+            "replies": rate.done,
+            "attempted": rate.attempted,
+            "completed": rate.completed,
+            "passed": rate.passed,
+            "outcomes": dict(rate.outcomes),
+            "pass_rate": rate.over_all,
+            "pass_rate_95": rate.interval,
+            "pass_rate_completed": rate.over_completed,
+            "pass_rate_completed_95": rate.completed_interval,
+            "sandbox": self.sandbox,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The summary for people."""
+        rate = self.rate
+        for outcome, count in rate.outcomes:
+            yield f"{outcome:<14} {count:>6}"
+        yield f"over all       {_share(rate.passed, rate.attempted, rate.interval)}"
+        yield f"over completed {_share(rate.passed, rate.completed, rate.completed_interval)}"
+        yield f"sandbox        {self.sandbox}"
+
+
+def grade_file(path: Path, out: Path | None = None, *, allow_weak: bool = False) -> GradeSummary:
+    """Grade every reply of a file.
+
+    Args:
+        path: JSONL with ``reply`` and ``problem`` on each line.
+        out: where to write id, outcome, reason, code and seconds of each, one line per reply.
+        allow_weak: take a weak sandbox where no better one works.
+
+    Raises:
+        SpecError: the file cannot be read, or a line of it is wrong.
+        GradeError: no sandbox works here.
+        StoreError: ``out`` cannot be written.
+    """
+    answers = [_answer(where, fields) for where, fields in json_lines(read_file(path, what="replies"), str(path))]
+    if not answers:
+        raise SpecError(f"{path}: a file of replies must hold at least one, but it is empty")
+    sandbox = open_sandbox(allow_weak=allow_weak)
+    attempts = grade_replies(answers, sandbox, Limits())
+    if out is not None:
+        _write(out, attempts)
+    return GradeSummary(pass_rate(attempts), sandbox.level)
+
+
+def grade_command(path: Path, out: Path | None, *, as_json: bool) -> int:
+    """Grade a file and print the summary.
+
+    Returns:
+        0, or 1 if no reply could be graded at all.
+    """
+    summary = grade_file(path, out)
+    print(json.dumps(summary.fields()) if as_json else "\n".join(summary.lines()))
+    return 0 if summary.rate.attempted else 1
+
+
+def _answer(where: str, fields: dict[str, Any]) -> Answered:
+    line = checked(_SavedReply, fields, where)
+    asked = line.problem
+    problem = Problem(
+        line.id or where.rpartition(":")[2], asked.entry_point or "", asked.prompt, asked.tests, asked.kind
+    )
+    limit = line.time_limit_s
+    limits = None if limit is None else Limits(cpu_s=limit, wall_s=2 * limit)
+    return Answered(problem, read_reply(line.reply), sample=line.sample, limits=limits)
+
+
+def _write(out: Path, attempts: tuple[Attempt, ...]) -> None:
+    """Write the verdicts beside and rename, so that half a file never stands there."""
+    lines = [
+        {"id": one.problem_id, "outcome": one.outcome, "reason": one.reason, "code": one.code, "seconds": one.seconds}
+        for one in attempts
+    ]
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        beside.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        beside.replace(out)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise StoreError(f"{out}: the verdicts must be written here, but got {error.strerror}") from None
+
+
+def _share(passed: int, total: int, interval: Interval | None) -> str:
+    if interval is None:
+        return "no reply was graded"
+    return f"{passed}/{total} = {passed / total:.3f}  (95 % {interval.low:.3f} to {interval.high:.3f})"
