@@ -74,6 +74,8 @@ class Script:
     info_s: float = 0.0
     die_after: int | None = None
     """Exit when so many requests have come."""
+    flood: bool = False
+    """Send the whole reply at once, encoded only once for all requests: faster than any client reads."""
     slow_until: int = 0
     """Requests up to this number have threefold gaps."""
 
@@ -88,6 +90,7 @@ class Truth:
         self.script = script
         self.requests = []
         self.prompts = set()
+        self.flood = None
         self.running = asyncio.Semaphore(script.running_cap or 10_000)
 
 
@@ -249,6 +252,11 @@ class Reply:
         )
 
     async def stream(self, body):
+        if self.script.flood:
+            STATE.flood = STATE.flood or "".join([event async for event in self.events(body)]).encode()
+            await asyncio.sleep(self.script.ttft_s)
+            yield STATE.flood
+            return
         pieces = self.events(body)
         async for event in pieces:
             data = event.replace("\n", self.script.line_end).encode()
