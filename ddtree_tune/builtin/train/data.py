@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from tokenizers import Tokenizer
 
-from ddtree_tune.builtin.train.chat import CODE_FRAMES, END, PROSE_FRAMES, framed, render
+from ddtree_tune.builtin.train.chat import CODE_FRAME, CODE_FRAMES, END, PROSE_FRAME, PROSE_FRAMES, framed, render
 from ddtree_tune.builtin.train.corpus import Corpus, load_corpus
+from ddtree_tune.builtin.train.families import FAMILIES
 from ddtree_tune.builtin.train.tasks import Task, draw_task
 
 if TYPE_CHECKING:
@@ -126,6 +127,26 @@ class Sampler:
         if self.rng.random() < 1 / 3:
             return self.rng.randint(3500, LONGEST_CONTEXT)
         return int(math.exp(self.rng.uniform(math.log(40), math.log(LONGEST_CONTEXT))))
+
+
+def held_out_prompts(sampler: Sampler, count: int, context_tokens: int) -> list[tuple[Task, list[int]]]:
+    """Draw tasks, the families in turn, behind a context cut to a number of tokens.
+
+    Code and prose alternate, in the load generator's frames.
+    """
+    families = sorted(FAMILIES)
+    drawn = []
+    for at in range(count):
+        task = draw_task(sampler.rng, "held_out", families[at % len(families)])
+        question = task.prompt
+        if context_tokens:
+            kind: Kind = "prose" if at % 2 else "code"
+            frame = PROSE_FRAME if at % 2 else CODE_FRAME
+            window = sampler.encode(sampler.corpus.window(sampler.rng, kind, 8 * context_tokens))
+            context = sampler.tokenizer.decode(window[:context_tokens], skip_special_tokens=False)
+            question = framed(frame, context, task.prompt)
+        drawn.append((task, sampler.encode(render([("user", question)]))))
+    return drawn
 
 
 def pack(examples: list[Example]) -> Batch:

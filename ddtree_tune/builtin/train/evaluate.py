@@ -10,18 +10,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812 -- torch's own spelling
 
-from ddtree_tune.builtin.train import chat
 from ddtree_tune.builtin.train.chat import END_ID
 from ddtree_tune.builtin.train.checks import BUDGETS, TOPKS, Drafts, passes, replay
 from ddtree_tune.builtin.train.decode import Limits, greedy
-from ddtree_tune.builtin.train.families import FAMILIES
 from ddtree_tune.builtin.train.loops import Reply
-from ddtree_tune.builtin.train.tasks import draw_task
 
 if TYPE_CHECKING:
     from multiprocessing.pool import Pool
 
-    from ddtree_tune.builtin.train.corpus import Kind
     from ddtree_tune.builtin.train.data import Sampler
     from ddtree_tune.builtin.train.model import Drafter, Target
     from ddtree_tune.builtin.train.tasks import Task
@@ -36,26 +32,6 @@ class Exam:
     tasks: list[Task]
     replies: list[Reply]
     scores: dict[str, Any]
-
-
-def held_out_prompts(sampler: Sampler, count: int, context_tokens: int) -> list[tuple[Task, list[int]]]:
-    """Draw tasks, the families in turn, behind a context cut to a number of tokens.
-
-    Code and prose alternate, in the load generator's frames.
-    """
-    families = sorted(FAMILIES)
-    drawn = []
-    for at in range(count):
-        task = draw_task(sampler.rng, "held_out", families[at % len(families)])
-        question = task.prompt
-        if context_tokens:
-            kind: Kind = "prose" if at % 2 else "code"
-            frame = chat.PROSE_FRAME if at % 2 else chat.CODE_FRAME
-            window = sampler.encode(sampler.corpus.window(sampler.rng, kind, 8 * context_tokens))
-            context = sampler.tokenizer.decode(window[:context_tokens], skip_special_tokens=False)
-            question = chat.framed(frame, context, task.prompt)
-        drawn.append((task, sampler.encode(chat.render([("user", question)]))))
-    return drawn
 
 
 def examine(target: Target, drawn: list[tuple[Task, list[int]]], sampler: Sampler, pool: Pool, limits: Limits) -> Exam:

@@ -130,7 +130,8 @@ def load_target(folder: Path, shape: Shape | None = None) -> Target:
     target = Target(shape)
     weights = load_file(str(folder / "model.safetensors"))
     target.load_state_dict({name: one.float() for name, one in weights.items()})
-    return target.eval().requires_grad_(requires_grad=False)
+    target.eval().requires_grad_(requires_grad=False)
+    return target
 
 
 def load_pair(folder: Path, shape: Shape | None = None) -> tuple[Target, Drafter]:
@@ -139,7 +140,8 @@ def load_pair(folder: Path, shape: Shape | None = None) -> tuple[Target, Drafter
     drafted = load_file(str(folder / "draft" / "model.safetensors"))
     drafted["mask_row"] = target.embed(torch.tensor(MASK_ID))
     drafter.load_state_dict({name: one.float() for name, one in drafted.items()})
-    return target, drafter.eval().requires_grad_(requires_grad=False)
+    drafter.eval().requires_grad_(requires_grad=False)
+    return target, drafter
 
 
 def save_mark(folder: Path, name: str, shape: Shape, weights: dict[str, Tensor]) -> None:

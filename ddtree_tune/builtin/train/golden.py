@@ -19,8 +19,7 @@ import torch.nn.functional as F  # noqa: N812 -- torch's own spelling
 from tokenizers import Tokenizer
 
 from ddtree_tune.builtin.train.corpus import load_corpus
-from ddtree_tune.builtin.train.data import Sampler
-from ddtree_tune.builtin.train.evaluate import held_out_prompts
+from ddtree_tune.builtin.train.data import Sampler, held_out_prompts
 from ddtree_tune.builtin.train.export import load_pair
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 
 from ddtree_tune.builtin.train.chat import END_ID
 from ddtree_tune.builtin.train.corpus import load_corpus
-from ddtree_tune.builtin.train.data import Feed, Sampler, draw_prompts
+from ddtree_tune.builtin.train.data import Feed, Sampler, draw_prompts, held_out_prompts
 from ddtree_tune.builtin.train.decode import Limits, greedy
-from ddtree_tune.builtin.train.evaluate import Exam, acceptance, examine, held_out_prompts
+from ddtree_tune.builtin.train.evaluate import Exam, acceptance, examine
 from ddtree_tune.builtin.train.export import export_drafter, export_target, load_target, save_mark
 from ddtree_tune.builtin.train.loops import Mark, Reply, train_drafter, train_target
 from ddtree_tune.builtin.train.model import Drafter, Shape, Target
@@ -82,8 +82,8 @@ FULL = Plan(
     new_tokens=450,
 )
 SMOKE = Plan(
-    seconds_target=4,
-    seconds_draft=3,
+    seconds_target=1,
+    seconds_draft=2,
     seconds_total=40,
     workers=1,
     pool=1,
