@@ -30,6 +30,7 @@ class Feed:
         """Cut until so many prompts of the phase have been made in all."""
         while self._made[phase] < count:
             await self._make(phase)
+            await asyncio.sleep(0)  # streams go first, also where cutting waits for nothing
 
     async def take(self, phase: Phase) -> Prompt:
         """The next prompt of the phase; waits only if none is ready."""

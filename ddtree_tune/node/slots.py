@@ -128,8 +128,8 @@ class LoadRun:
 
     async def _prepare(self, users: int) -> None:
         """Cut the window's prompts while the warm-up runs; how many, the warm-up's pace says."""
-        count = users + self.cell.min_requests
-        await self.feed.ahead(Phase.WINDOW, count)
+        least = self.cell.min_requests
+        await self.feed.ahead(Phase.WINDOW, users + min(least, users * _LONGEST))
         await self.warm.wait()
         await self.answered.wait()
         full_s = [
@@ -139,7 +139,8 @@ class LoadRun:
             if trace.ok
         ]
         pace = users / max(float(np.mean(full_s)), 1e-3)
-        await self.feed.ahead(Phase.WINDOW, users + math.ceil(_SPARE * pace * self.cell.window_s))
+        wanted = max(_SPARE * pace * self.cell.window_s, min(least, pace * _LONGEST * self.cell.window_s))
+        await self.feed.ahead(Phase.WINDOW, users + math.ceil(wanted))
         self.prepared.set()
 
     async def _arrive(self, rate_rps: float, rng: np.random.Generator, tasks: set[asyncio.Task[None]]) -> None:
@@ -207,13 +208,15 @@ class LoadRun:
         while self.closed_ns is None:
             due = loop.time() + _TICK_S
             await asyncio.sleep(_TICK_S)
+            late_s = max(0.0, loop.time() - due)
             if self.opened_ns is not None:
-                self.lag_ns.append(max(0, round((loop.time() - due) * 1e9)))
+                self.lag_ns.append(round(late_s * 1e9))
             now = time.perf_counter_ns()
             for live in self.live.values():
                 if live.chunk_ns:
                     self.progress_ns = max(self.progress_ns, live.chunk_ns[-1])
-            if now - self.progress_ns > self.limits.stall_s * 1e9:
+            silent_s = (now - self.progress_ns) / 1e9
+            if silent_s > self.limits.stall_s > 2 * late_s:  # a loop held up for so long has not looked yet
                 raise EngineError(
                     f"a token must come within {self.limits.stall_s:g} s, but got none from {len(self.live)} requests "
                     f"in flight in {self.cell.cell_id}; see the server's log",

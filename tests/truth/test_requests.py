@@ -15,7 +15,7 @@ from ddtree_tune.core.workload import Cell, ClosedLoop
 from ddtree_tune.node.live import ChatRequest, user
 from tests.truth.harness import ask
 
-LATE_S = 0.1
+LATE_S = 0.2
 """Slack of an upper bound."""
 PROFILES = {"waits, then runs": (0.25, 0.01), "starts, then crawls": (0.02, 0.06)}
 
