@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddtree_tune.cluster.sweep import run_sweep
+from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.errors import SpecError, TuneError
-from ddtree_tune.core.objective import conclude
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.report import answer_lines, winner_script
@@ -28,7 +28,6 @@ from ddtree_tune.node.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.record import TrialRecord
 
 INTERRUPTED = 130
@@ -77,13 +76,13 @@ def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
         pass  # Ctrl-C before or after Tune's own handling of it
     finally:
         progress.close()
-    return _answer(spec, dialect, store, complete=study.done)
+    return _answer(spec, store, complete=study.done)
 
 
-def _answer(spec: SweepSpec, dialect: Dialect, store: Store, *, complete: bool) -> int:
+def _answer(spec: SweepSpec, store: Store, *, complete: bool) -> int:
     """Conclude from what is on disk, print it, and leave the winner's command."""
     records: Sequence[TrialRecord] = store.read_records()
-    conclusion = conclude(records, spec, dialect)
+    conclusion = conclude(records, spec)
     script = winner_script(conclusion, records, spec)
     if script is not None:
         store.write_text("winner.sh", script)

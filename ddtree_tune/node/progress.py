@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ddtree_tune.core.objective import score_against
 from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.core.speedup import score_against
 
 if TYPE_CHECKING:
     from rich.status import Status
