@@ -1,0 +1,289 @@
+"""What a sweep prints: the plan before it, the answer after it, and the command that runs the answer.
+
+Plain text of at most 100 columns. A number that is absent is a dash, and never a guess.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from typing import TYPE_CHECKING
+
+from ddtree_tune.core.conclusion import Answer
+from ddtree_tune.core.measurements import Basis
+from ddtree_tune.core.objective import failure_class
+from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
+from ddtree_tune.core.tables import ABSENT, WIDTH, cut, text_table
+from ddtree_tune.core.winners import Certainty
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ddtree_tune.core.conclusion import Conclusion, Row, Setting
+    from ddtree_tune.core.engine import EngineConfig, LaunchPlan
+    from ddtree_tune.core.measurements import Gain
+    from ddtree_tune.core.plan import Plan
+    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.spec import SweepSpec
+    from ddtree_tune.core.winners import CellWinner
+
+
+def headline(conclusion: Conclusion) -> str:
+    """The answer in one to three sentences."""
+    best, tree = conclusion.best, conclusion.best_tree
+    if best is None or tree is None:
+        return f"No answer: {conclusion.why}."
+    basis = _basis(tree.vs_none, len(conclusion.compared)) if tree.vs_none else ""
+    name, measured = _named(tree.config), f"{_against(tree)}, {basis}."
+    text = {
+        Answer.FASTER: f"Run {name}: it is {measured}",
+        Answer.UNREPEATED: f"{_named(tree.config)} looks best: {measured}",
+        Answer.INCONCLUSIVE: f"Inconclusive. The best tree, {name}, is {measured} More rounds (search.final.rounds) "
+        "would tell.",
+        Answer.CHAIN: f"Run the plain chain: no tree is faster by more than 1 %. The best one, {name}, is {measured}",
+        Answer.OFF: f"Turn speculation off: nothing is faster by more than 1 %. The best tree, {name}, is {measured}",
+    }[conclusion.answer]
+    return " ".join((text, *_coding(conclusion), *_where_off(conclusion)))
+
+
+def answer_lines(
+    conclusion: Conclusion, records: Sequence[TrialRecord], spec: SweepSpec, *, root: str = ""
+) -> list[str]:
+    """Everything that is printed at the end of a sweep.
+
+    Args:
+        conclusion: what was found.
+        records: every trial.
+        spec: the sweep.
+        root: where the results are; not mentioned when empty.
+    """
+    lines = ["", *textwrap.wrap(headline(conclusion), WIDTH), "", *_trials(conclusion, spec)]
+    if any(one.vs_none and one.vs_none.basis is Basis.FINALS for one in conclusion.settings):
+        lines += ["", "Measured again, side by side (95 % intervals)", *_finals(conclusion)]
+    if conclusion.rows:
+        lines += ["", "Best for each cell", *_cells(conclusion)]
+    hours = sum(record.seconds for record in records) / 3600
+    lines += ["", f"{hours:.2f} node-hours in {len(records)} trials." + (f" Results: {root}" if root else "")]
+    plan = _winning_plan(conclusion, records)
+    if plan is not None:
+        lines += ["", "Launch it (winner.sh):" if root else "Launch it:", *(f"  {one}" for one in _command(plan))]
+    return lines
+
+
+def winner_script(conclusion: Conclusion, records: Sequence[TrialRecord], spec: SweepSpec) -> str | None:
+    """A shell script that launches what the sweep recommends; None if it recommends nothing."""
+    plan = _winning_plan(conclusion, records)
+    if plan is None:
+        return None
+    about = textwrap.wrap(f"Sweep {spec.name}: {headline(conclusion)}", WIDTH - 2)
+    lines = [
+        "#!/bin/sh",
+        *(f"# {line}" for line in about),
+        "# PORT and NAME may be set; the rest is what was measured.",
+    ]
+    return "\n".join((*lines, "set -eu", *_command(plan))) + "\n"
+
+
+def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
+    """What a sweep would run, before any node is touched."""
+    proposals = max(0, plan.trials - plan.baselines - plan.seeds)
+    first = f"{plan.baselines} baselines, {plan.seeds} seeds"
+    final, load = spec.search.final, spec.load
+    again = f", then {final.rounds} rounds of the best {final.settings} and the baselines: {plan.finals} more"
+    lines = [
+        f"{spec.name}: {spec.question or 'a sweep'}",
+        f"{plan.trials} trials: {first}, {proposals} by {spec.search.sampler}{again if plan.finals else ''}",
+        f"{plan.cells} cells each: contexts {_listed(load.contexts)}; concurrency {_listed(load.concurrency)}"
+        + (f"; {load.repeats} repeats" if load.repeats > 1 else ""),
+        f"coding: {spec.coding.problems}" if spec.coding else "coding: none",
+        f"about {plan.node_s / 60:.0f} node-minutes: {plan.trial_s:.0f} s a trial, {plan.final_s:.0f} s a final",
+    ]
+    return [line for one in lines for line in textwrap.wrap(one, WIDTH, subsequent_indent="  ")]
+
+
+def _named(config: EngineConfig) -> str:
+    """A setting in words."""
+    knobs = f"budget {config.budget}, topk {config.topk}, window {config.window or 'none'}"
+    return ", ".join((knobs, *(f"{name} {value}" for name, value in config.flags)))
+
+
+def _against(setting: Setting) -> str:
+    chain = setting.vs_chain
+    return f"{_gain(setting.vs_none)} x no speculation" + (f" and {_gain(chain)} x the plain chain" if chain else "")
+
+
+def _gain(gain: Gain | None) -> str:
+    if gain is None:
+        return ABSENT
+    interval = f" ({_bound(gain.interval.low)} to {_bound(gain.interval.high)})" if gain.interval else ""
+    return f"{gain.ratio:.2f}{interval}"
+
+
+def _bound(value: float) -> str:
+    """An end of an interval; with a third digit where two would hide on which side of 1 it lies."""
+    return f"{value:.3f}" if f"{value:.2f}" == "1.00" else f"{value:.2f}"
+
+
+def _basis(gain: Gain, cells: int) -> str:
+    over = f"over {cells} cell{'s' if cells > 1 else ''}"
+    if gain.basis is Basis.SEARCH:
+        return f"{over}, from the search's own measurement, not repeated"
+    rounds = f"{gain.rounds} rounds" if gain.rounds > 1 else "one round"
+    return f"{over}, measured again in {rounds} beside the baselines"
+
+
+def _coding(conclusion: Conclusion) -> Iterable[str]:
+    """A sentence on the problems solved by what is recommended."""
+    best = conclusion.best
+    if best is None or best.pass_rate is None or best.pass_rate.interval is None:
+        return
+    low, high = best.pass_rate.interval
+    text = f"It passes {best.pass_rate.passed} of {best.pass_rate.attempted} problems ({low:.2f} to {high:.2f})"
+    if best.paired is not None:
+        more, fewer = best.paired.only_second, best.paired.only_first
+        text += (
+            f", {more} that no speculation fails, and fails {fewer} that it passes "
+            f"(McNemar p = {best.paired.p_value:.2f})"
+            if best.paired.discordant
+            else ", the same ones as no speculation"
+        )
+    yield f"{text}."
+
+
+def _where_off(conclusion: Conclusion) -> Iterable[str]:
+    """A sentence on the cells where speculation does not pay."""
+    off = [cell for cell in conclusion.cells if cell.config == NO_SPECULATION]
+    if off and conclusion.answer is not Answer.OFF:
+        places = "; ".join(f"context {cell.context}, concurrency {cell.concurrency}" for cell in off)
+        yield f"Turn speculation off at: {places}."
+
+
+def _trials(conclusion: Conclusion, spec: SweepSpec) -> list[str]:
+    """Every trial but the finals that went well."""
+    left_out = len(spec.load.cells()) - len(conclusion.compared)
+    cells = f"x is the geometric mean over {len(conclusion.compared)} cells" + (
+        f"; {left_out} that no speculation has no scored measurement of left out" if left_out else ""
+    )
+    shown = [
+        row
+        for row in conclusion.rows
+        if row.record.proposal.origin is not Origin.FINAL or row.record.status is not TrialStatus.COMPLETE
+    ]
+    if not shown:
+        return ["No trials."]
+    head = ("trial", "setting", "origin", ">x none", ">x chain", ">accept", ">passed", "note")
+    rows = [
+        (
+            row.record.trial_id.partition("-")[0],
+            cut(row.record.config.label, 32),
+            row.record.proposal.origin.value,
+            _number(row.vs_none),
+            _number(row.vs_chain),
+            _number(row.accept_len),
+            f"{rate.passed}/{rate.attempted}" if (rate := row.record.pass_rate) else ABSENT,
+            _note(row),
+        )
+        for row in shown
+    ]
+    reasons = [line for row in shown if row.why for line in _reason(row)]
+    return [cut(f"Trials: budget/topk/window, {cells}"), *text_table(head, rows), *([""] if reasons else []), *reasons]
+
+
+def _note(row: Row) -> str:
+    record = row.record
+    notes = [] if record.status is TrialStatus.COMPLETE else [f"{record.status}: {failure_class(record)}"]
+    if row.why is not None and record.status is TrialStatus.COMPLETE:
+        notes.append("no score")
+    if record.gate is not None and record.gate.lossless is False:
+        notes.append("greedy text differs")
+    if record.differences:
+        notes.append("not as asked")
+    return ", ".join(notes)
+
+
+def _reason(row: Row) -> list[str]:
+    """Why a trial has no score, in full."""
+    text = f"{row.record.trial_id.partition('-')[0]} {row.record.config.label}: {row.why}"
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
+def _finals(conclusion: Conclusion) -> list[str]:
+    head = ("setting", ">rounds", ">x none", ">x chain", "note")
+    rows = [
+        (
+            cut(one.config.label, 32),
+            str(one.vs_none.rounds if one.vs_none else 0),
+            _own(one.vs_none, one.config == NO_SPECULATION),
+            _own(one.vs_chain, one.config == PLAIN_CHAIN),
+            "" if one.feasible else "violates a constraint, or broke",
+        )
+        for one in conclusion.settings
+    ]
+    return text_table(head, rows)
+
+
+def _own(gain: Gain | None, itself: bool) -> str:
+    return _number(1.0) if itself and gain is not None else _gain(gain)
+
+
+def _cells(conclusion: Conclusion) -> list[str]:
+    head = (">context", ">concurrency", "setting", ">tok/s", ">x none", ">x chain", "how sure")
+    rows = [
+        (
+            str(cell.context),
+            str(cell.concurrency) if cell.concurrency is not None else ABSENT,
+            cut(cell.config.label, 32) if cell.config else ABSENT,
+            f"{cell.output_tps:.0f}" if cell.output_tps is not None else ABSENT,
+            _number(cell.vs_none.ratio if cell.vs_none else None),
+            _number(cell.vs_chain.ratio if cell.vs_chain else None),
+            _certainty(cell),
+        )
+        for cell in conclusion.cells
+    ]
+    return text_table(head, rows)
+
+
+def _certainty(cell: CellWinner) -> str:
+    if cell.certainty is None:
+        return "not scored"
+    if cell.certainty is Certainty.TIE and cell.rival is not None:
+        return f"tie with {cell.rival.label}"
+    return {Certainty.ONCE: "measured once"}.get(cell.certainty, cell.certainty.value)
+
+
+def _winning_plan(conclusion: Conclusion, records: Sequence[TrialRecord]) -> LaunchPlan | None:
+    """The launch of the latest complete trial of what is recommended."""
+    best = conclusion.best
+    done = [one for one in records if best and one.config == best.config and one.status is TrialStatus.COMPLETE]
+    plans = [one.plan for one in sorted(done, key=lambda one: one.trial_id) if one.plan is not None]
+    return plans[-1] if plans else None
+
+
+def _command(plan: LaunchPlan) -> list[str]:
+    """Shell lines of a launch, an option a line; the trial's own port and name made variables."""
+    words = [_word(word, before, plan) for before, word in zip(("", *plan.argv), plan.argv, strict=False)]
+    lines: list[str] = []
+    for word in words:
+        if lines and word.startswith("--"):
+            lines.append(f"  {word}")
+        else:
+            lines = [*lines[:-1], f"{lines[-1]} {word}"] if lines else [f"exec {word}"]
+    exports = [f"export {name}={_word(value, '', plan)}" for name, value in plan.env]
+    return [*exports, *(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
+def _word(word: str, before: str, plan: LaunchPlan) -> str:
+    if word == plan.served_model_name:
+        return '"${NAME:-default}"'
+    if word == str(plan.port) and "port" in before:
+        return '"${PORT:-30000}"'
+    return shlex.quote(word)
+
+
+def _number(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.2f}"
+
+
+def _listed(values: Sequence[int]) -> str:
+    return ", ".join(map(str, values))
