@@ -76,8 +76,8 @@ class Script:
     """Exit when so many requests have come."""
     flood: bool = False
     """Send the whole reply at once, encoded only once for all requests: faster than any client reads."""
-    slow_until: int = 0
-    """Requests up to this number have threefold gaps."""
+    slow_word: str = "crawl"
+    """Requests whose prompt holds it have threefold gaps."""
 
 
 class Truth:
@@ -291,7 +291,7 @@ class Reply:
 
     async def paced(self, body):
         """The chunks with text, each on its time."""
-        slow = 3 if self.number < self.script.slow_until else 1
+        slow = 3 if self.script.slow_word in self.record["prompt"] else 1
         gap = self.script.gap_s * slow * (1 + self.script.jitter * random.Random(self.number).uniform(-1, 1))
         begin, done, text = time.perf_counter(), 0, ""
         for at, (tokens, content, reasoning) in enumerate(self.chunks):
