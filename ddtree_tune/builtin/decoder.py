@@ -16,7 +16,7 @@ import numpy as np
 from ddtree_tune.builtin.buffers import Span
 from ddtree_tune.builtin.layers import causal_mask
 from ddtree_tune.builtin.models import Drafter, Limits, Target
-from ddtree_tune.builtin.speculation import Draft, Drafting, Speculation
+from ddtree_tune.builtin.speculation import Draft, Drafting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ddtree_tune.builtin.sampling import Sampler
+    from ddtree_tune.builtin.speculation import Speculation
     from ddtree_tune.builtin.weights import DraftWeights, TargetWeights
 
 
@@ -96,19 +97,23 @@ class Decoder:
             chunk: most prompt tokens of one `read`, over all sequences.
             clock: of `times`.
         """
-        limits = Limits(slots, length, chunk, speculation.width)
+        self._limits = Limits(slots, length, chunk, speculation.width)
+        self._target = Target(target, self._limits)
+        self._drafter = None if drafter is None else Drafter(drafter, target, speculation, self._limits)
+        self._causal = causal_mask(chunk)
+        self._clock = clock
+        self.use(speculation)
+
+    def use(self, speculation: Speculation) -> None:
+        """Speculate otherwise from the next step on; no wider than what was allocated for.
+
+        After steps without speculation the drafter lacks their positions: go back to where it was
+        used, or read the sequences anew.
+        """
         self.speculation = speculation
         self.times = StepTimes()
-        self._clock = clock
-        self._target = Target(target, limits)
-        self._drafter = None
-        self._drafting = None
-        self._taps: tuple[int, ...] = ()
-        if drafter is not None:
-            self._drafter = Drafter(drafter, target, speculation.block_size, speculation.depth, limits)
-            self._drafting = Drafting(speculation)
-            self._taps = self._drafter.taps
-        self._causal = causal_mask(chunk)
+        self._drafting = None if self._drafter is None or speculation.budget == 0 else Drafting(speculation)
+        self._taps = () if self._drafter is None or self._drafting is None else self._drafter.taps
 
     def read(self, parts: Sequence[Part]) -> None:
         """Read parts of prompts in one pass, at most a chunk of tokens in all."""
@@ -156,7 +161,7 @@ class Decoder:
         start_s = self._clock()
         lengths = [stream.length for stream in streams]
         slots = [stream.slot for stream in streams]
-        scores = drafter.draft(slots, [stream.anchor for stream in streams], lengths, self.speculation.window)
+        scores = drafter.draft(slots, [stream.anchor for stream in streams], lengths, self.speculation)
         drafted_s = self._clock()
         drafts = drafting.drafts(scores)
         built_s = self._clock()

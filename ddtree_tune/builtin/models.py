@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ddtree_tune.builtin.speculation import Speculation
     from ddtree_tune.builtin.weights import DraftWeights, TargetWeights
 
 
@@ -86,23 +87,19 @@ class Target:
 class Drafter:
     """The DFlash drafter with its cache."""
 
-    def __init__(
-        self, weights: DraftWeights, target: TargetWeights, block_size: int, depth: int, limits: Limits
-    ) -> None:
-        """Allocate everything.
+    def __init__(self, weights: DraftWeights, target: TargetWeights, speculation: Speculation, limits: Limits) -> None:
+        """Allocate for the largest draft.
 
         Args:
             weights: of the drafter.
             target: whose embedding and head the drafter uses.
-            block_size: positions filled at once, the anchor included.
-            depth: how many of them are scored, the first ones behind the anchor.
+            speculation: with the largest block and depth of any draft.
             limits: of the target.
         """
+        block_size = speculation.block_size
         config = weights.config
         self.taps = config.dflash_config.target_layer_ids
         self._config = config
-        self._block_size = block_size
-        self._depth = depth
         self._mask_id = config.dflash_config.mask_token_id
         self._cache = KvCache(
             config.num_hidden_layers,
@@ -115,7 +112,7 @@ class Drafter:
         self._stack = Stack(
             target.embedding, weights.layers, config, self._cache, max_tokens=tokens, max_count=block_size
         )
-        self._head = Head(target.head, weights.final_norm, config.rms_norm_eps, limits.slots * depth)
+        self._head = Head(target.head, weights.final_norm, config.rms_norm_eps, limits.slots * speculation.depth)
         self._offsets = np.arange(block_size)
         self._features = np.zeros((padded(limits.tokens), len(weights.fc)), np.float32)
         self._fc = Projection(weights.fc, limits.tokens)
@@ -162,7 +159,7 @@ class Drafter:
             self._cache.write(span.slot, span.start, by_layer[:, :, span.first : span.first + span.count])
 
     def draft(
-        self, slots: Sequence[int], anchors: Sequence[int], lengths: Sequence[int], window: int | None
+        self, slots: Sequence[int], anchors: Sequence[int], lengths: Sequence[int], speculation: Speculation
     ) -> NDArray[np.float32]:
         """Fill one block per sequence.
 
@@ -170,23 +167,23 @@ class Drafter:
             slots: (B,) where the sequences live.
             anchors: (B,) their last chosen tokens, which the target has not read.
             lengths: (B,) their committed positions.
-            window: most context positions to attend to, the last ones; None is all.
+            speculation: says the block, the depth that is scored, and the window of context.
 
         Returns:
             (B, depth, vocab) float32 scores of the tokens behind the anchors; overwritten by the
             next call.
         """
-        batch, size = len(slots), self._block_size
+        batch, size, depth, window = len(slots), speculation.block_size, speculation.depth, speculation.window
         tokens = np.full((batch, size), self._mask_id)
         tokens[:, 0] = anchors
-        positions = (np.array(lengths)[:, None] + self._offsets).reshape(-1)
+        positions = (np.array(lengths)[:, None] + self._offsets[:size]).reshape(-1)
         spans = [
             Span(slot, index * size, size, length, 0 if window is None else max(0, length - window))
             for index, (slot, length) in enumerate(zip(slots, lengths, strict=True))
         ]
         hidden, _ = self._stack.forward(tokens.reshape(-1), positions, spans)
-        scored = hidden.reshape(batch, size, -1)[:, 1 : 1 + self._depth]
-        return self._head.logits(scored.reshape(batch * self._depth, -1)).reshape(batch, self._depth, -1)
+        scored = hidden.reshape(batch, size, -1)[:, 1 : 1 + depth].reshape(batch * depth, -1)
+        return self._head.logits(scored).reshape(batch, depth, -1)
 
 
 class Head:

@@ -9,7 +9,7 @@ import pytest
 from ddtree_tune.builtin.buffers import Span
 from ddtree_tune.builtin.layers import SAFE_SCORE, causal_mask, score_bound
 from ddtree_tune.builtin.models import Drafter, Limits, Target
-from tests.builtin.harness import PAIR
+from tests.builtin.harness import PAIR, chain
 
 GOLDEN = Path(__file__).parent / "golden" / "logits.npz"
 TOLERANCE = 1e-3
@@ -21,8 +21,7 @@ def models(pair):
     """Target and drafter for one sequence of up to 1024 tokens, read in chunks of up to 300."""
     weights, draft_weights = pair
     limits = Limits(slots=1, length=1024, chunk=300, width=17)
-    depth = draft_weights.config.block_size - 1
-    return Target(weights, limits), Drafter(draft_weights, weights, depth + 1, depth, limits)
+    return Target(weights, limits), Drafter(draft_weights, weights, chain(), limits)
 
 
 def results_of(models, ids, anchor, windows):
@@ -37,7 +36,7 @@ def results_of(models, ids, anchor, windows):
         drafter.extend(features, positions, [span])
         logits += [target.logits(row[None])[0].copy() for row in hidden[-8:]]
         taps += list(features[-2:])
-    drafts = [drafter.draft([0], [anchor], [len(ids)], window)[0].copy() for window in windows]
+    drafts = [drafter.draft([0], [anchor], [len(ids)], chain(window))[0].copy() for window in windows]
     return np.array(logits[-8:]), np.array(taps[-2:]), drafts
 
 
