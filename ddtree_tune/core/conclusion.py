@@ -33,7 +33,7 @@ class Answer(StrEnum):
     FASTER = "faster"
     """A setting is faster than every baseline, in repeated measurements."""
     INCONCLUSIVE = "inconclusive"
-    """The best setting is not told apart from a baseline."""
+    """The best tree is not told apart from a baseline: it may be faster."""
     UNREPEATED = "unrepeated"
     """A setting looks best, and was not measured again."""
     CHAIN = "plain_chain"
@@ -119,7 +119,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     best_tree = _best([one for one in settings if one.feasible and one.config.algorithm is Algorithm.TREE])
     found = best if best_tree else None
     return Conclusion(
-        answer=_answer(found, chain=search.gain(PLAIN_CHAIN, NO_SPECULATION) is not None),
+        answer=_answer(found, best_tree, chain=search.gain(PLAIN_CHAIN, NO_SPECULATION) is not None),
         best=found,
         best_tree=best_tree,
         settings=settings,
@@ -130,11 +130,14 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     )
 
 
-def _answer(best: Setting | None, *, chain: bool) -> Answer:
-    """The answer that the best setting gives; ``chain`` says whether the plain chain ran at all."""
-    if best is None:
+def _answer(best: Setting | None, tree: Setting | None, *, chain: bool) -> Answer:
+    """What the best setting and the best tree say; ``chain`` is whether the plain chain was measured."""
+    if best is None or tree is None:
         return Answer.NOTHING
-    if best.config.algorithm is not Algorithm.TREE:
+    if best.config in {NO_SPECULATION, PLAIN_CHAIN}:
+        gain = tree.vs_none if best.config == NO_SPECULATION else tree.vs_chain
+        if gain is not None and gain.interval is not None and gain.interval.high > 1 + TIE:
+            return Answer.INCONCLUSIVE
         return Answer.OFF if best.config == NO_SPECULATION else Answer.CHAIN
     gains = [best.vs_none, *([best.vs_chain] if chain else [])]
     sure = [None if gain is None else gain.sure for gain in gains]

@@ -196,7 +196,7 @@ def _note(row: Row) -> str:
     if row.why is not None and record.status is TrialStatus.COMPLETE:
         notes.append("no score")
     if record.gate is not None and record.gate.lossless is False:
-        notes.append("greedy text differs")
+        notes.append("text differs")
     if record.differences:
         notes.append("not as asked")
     return ", ".join(notes)
