@@ -15,7 +15,7 @@ import ssl
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
 from ddtree_tune.core.chunked import BodyDecoder
@@ -152,8 +152,8 @@ class Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``."""
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        # No isinstance: uvloop's transports do all that asyncio.Transport says and are none.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
