@@ -58,12 +58,11 @@ def connected() -> Iterator[int]:
                 "see available_node_types in cluster.yaml"
             )
         # No proxy: Serve owns the engine's life, the load goes straight to its port.
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
         serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
         yield nodes
     finally:
-        if embedded:
-            serve.shutdown()
-        ray.shutdown()
+        ray.shutdown()  # an embedded Serve ends with it
 
 
 def trial_resources() -> tune.PlacementGroupFactory:

@@ -29,6 +29,10 @@ class _Narrator(tune.Callback):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Stay out of Tune's snapshots: a display belongs to the process that shows it."""
+        return {}
+
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._progress.started(trial.config[PROPOSAL])
 
