@@ -25,16 +25,31 @@ if TYPE_CHECKING:
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
 
-LoadActor = ray.remote(NodeLoader)
-GradeActor = ray.remote(NodeGrader)
-StoreActor = ray.remote(Store)
+
+class Worker:
+    """Runs one of a node's ports in a process of its own.
+
+    A plain class around the port, because Ray runs every method of a class that has a coroutine on
+    an event loop, and the ports start loops of their own.
+    """
+
+    def __init__(self, kind: type[NodeLoader | NodeGrader], spec: SweepSpec) -> None:
+        self._port = kind(spec)
+
+    def run(self, *arguments: Any) -> Any:
+        """Call the port."""
+        return self._port.run(*arguments)
+
+
+_WorkerActor = ray.remote(Worker)
+_StoreActor = ray.remote(Store)
 
 
 class RemoteLoader:
     """``ports.Loader`` in an actor of its own, so that nothing else runs in the client's process."""
 
     def __init__(self, spec: SweepSpec, *, name: str) -> None:
-        self._actor = LoadActor.options(num_cpus=1, name=name).remote(spec)
+        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(NodeLoader, spec)
 
     def run(self, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
         """See ``ports.Loader``."""
@@ -46,7 +61,7 @@ class RemoteGrader:
     """``ports.Grader`` in an actor of its own."""
 
     def __init__(self, spec: SweepSpec, *, name: str) -> None:
-        self._actor = GradeActor.options(num_cpus=1, name=name).remote(spec)
+        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(NodeGrader, spec)
 
     def run(self, handle: EngineHandle) -> Sequence[Attempt]:
         """See ``ports.Grader``."""
@@ -67,7 +82,7 @@ class RemoteSink:
 
 def store_actor(store: Store) -> ActorHandle[Any]:
     """Put a store into an actor on this node."""
-    actor: ActorHandle[Any] = StoreActor.options(num_cpus=0, scheduling_strategy=here()).remote(store.root)
+    actor: ActorHandle[Any] = _StoreActor.options(num_cpus=0, scheduling_strategy=here()).remote(store.root)
     return actor
 
 

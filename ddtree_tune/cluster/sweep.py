@@ -47,6 +47,7 @@ def run_sweep(spec: SweepSpec, dialect: Dialect, study: Study, store: Store, pro
 
     Everything that matters is in the store when a trial ends; nothing is returned.
     """
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its tables and banner; ours is the only voice
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # our tables hold what those would write
     with connected() as nodes:
         # Tune ends an experiment in order on SIGUSR1, as on Ctrl-C; `ray job stop` sends SIGTERM.
