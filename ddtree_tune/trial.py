@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from ddtree_tune.ports import Engine, Grader, Loader, Node, Sink
 
 
+REASON_CHARS = 600
+"""A reason is a sentence; whoever wants the traceback reads the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """What a trial acts through."""
@@ -96,7 +100,8 @@ class _Book:
     def fail(self, failure: FailureClass, reason: str, log_tail: str) -> None:
         """Keep the first failure; what breaks afterwards is its consequence."""
         if self.failure is None:
-            self.failure = Failure(failure, self.stage, reason, log_tail)
+            sentence = " ".join(reason.split())
+            self.failure = Failure(failure, self.stage, sentence[:REASON_CHARS], log_tail)
 
     def record(self) -> TrialRecord:
         """The record as far as it goes."""
