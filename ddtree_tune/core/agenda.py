@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding import count_outcomes
-from ddtree_tune.core.objective import Observation, Verdict, observe
+from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
+from ddtree_tune.core.objective import Observation, Verdict, failure_class, observe
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.space import Space, size_key
 from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates, rates
@@ -62,10 +63,11 @@ class Agenda:
         self._fixed = (*baselines, *(Slot(config, Origin.SEED) for config in seeds))
 
     def tell(self, slot: Slot, record: TrialRecord | None) -> None:
-        """Take in one trial; None where it left no record."""
-        if record is None or self.observe(record).verdict is Verdict.LOST:
-            self.lost[slot] += 1
-        else:
+        """Take in one trial; None where it left no record. One that was interrupted was not tried."""
+        failure = FailureClass.NODE_LOST if record is None else failure_class(record)
+        if failure in INFRASTRUCTURE:
+            self.lost[slot] += failure is not FailureClass.INTERRUPTED
+        elif record is not None:
             self.told.setdefault(slot, []).append(record)
 
     def observe(self, record: TrialRecord) -> Observation:

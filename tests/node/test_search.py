@@ -170,7 +170,7 @@ def test_the_search_gives_up_when_the_engine_refuses_everything():
     assert len(asked) == 2 + 5  # as many refusals as trials were wanted
 
 
-@pytest.mark.parametrize("failure", sorted(INFRASTRUCTURE))
+@pytest.mark.parametrize("failure", sorted(INFRASTRUCTURE - {FailureClass.INTERRUPTED}))
 def test_a_lost_trial_is_failed_and_asked_again_at_once(failure):
     sweep = spec()
     study = Study(sweep, DIALECT)
@@ -189,6 +189,16 @@ def test_a_lost_trial_is_failed_and_asked_again_at_once(failure):
     failed = [one for one in study.snapshot().trials if one.state is optuna.trial.TrialState.FAIL]
     assert len(failed) == 1
     assert sum(one.origin is Origin.SEARCH for one in asked) == 5
+
+
+def test_an_interrupted_trial_was_not_tried():
+    sweep = spec(max_failures=1)
+    study = Study(sweep, DIALECT)
+    first = study.ask()
+    study.tell(record(sweep, first, failure=FailureClass.INTERRUPTED))
+    assert study.stopped is None
+    assert not study.done
+    assert study.ask().config == first.config
 
 
 def test_a_trial_that_left_nothing_is_asked_again():
