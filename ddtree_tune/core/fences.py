@@ -30,6 +30,8 @@ class Block:
 
     first_line: int
     """Index of the line of the opening fence."""
+    body_end: int
+    """Index of the first line that is not the body's."""
     end_line: int
     """Index of the first line behind the block."""
     language: str
@@ -105,7 +107,7 @@ def _is_whole(info: str, fence: str) -> bool:
 def _block(lines: list[str], at: int, opening: _Opening) -> Block:
     """The block that opens on line ``at``, ended where its body is a program if that is anywhere."""
     if _is_whole(lines[at].partition(opening.fence)[2], opening.fence):
-        return Block(at, at + 1, opening.language, opening.rest, is_closed=True)
+        return Block(at, at + 1, at + 1, opening.language, opening.rest, is_closed=True)
     ends = _ends(lines, at, opening)
     for end in ends:
         if end.block.body.strip() and parse(end.block.body) is not None:
@@ -128,16 +130,17 @@ def _ends(lines: list[str], at: int, opening: _Opening) -> list[_End]:
 
     def end(stop: int, rank: int, glued: list[str], *, behind: int) -> None:
         body = _body(head + lines[at + 1 : stop] + glued, opening)
-        found.append(_End(Block(at, stop + behind, opening.language, body, is_closed=rank < 2), rank))
+        found.append(_End(Block(at, stop, stop + behind, opening.language, body, is_closed=rank < 2), rank))
 
     for number in range(at + 1, len(lines)):
         if len(found) == _MOST_ENDS:
-            break
+            return found
         if match := closing.match(lines[number]):
             alone = _MARGIN.match(match["code"]) is not None
             end(number, 0 if alone else 1, [] if alone else [match["code"]], behind=1)
-        elif (again := _opening(lines[number])) is not None and again.language:
-            end(number, 2, [], behind=0)
+        elif (again := _opening(lines[number])) is not None:
+            # Another block begins, or something stands behind the closing fence.
+            end(number, 2, [], behind=0 if again.language else 1)
     end(len(lines), 3, [], behind=0)
     return found
 

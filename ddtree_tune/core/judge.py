@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from ddtree_tune.core.coding import Attempt, Outcome, Problem, Reply
 from ddtree_tune.core.extract import extract
 from ddtree_tune.core.gate import degenerate
-from ddtree_tune.core.source import defines, parse
 from ddtree_tune.core.thinking import TOOL_CALL, split_thinking
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def submit(problem: Problem, reply: Reply) -> Submission:
         return Submission(None, Outcome.REQUEST_ERROR, "the reply ended without a finish_reason")
     if reply.finish_reason in _BROKEN_OFF:
         return Submission(None, Outcome.REQUEST_ERROR, f"the server ended the reply with {reply.finish_reason}")
-    answer, notes = _answer(problem, reply)
+    answer, notes = _answer(reply)
     found = extract(answer, problem.entry_point, problem.prompt)
     notes += found.notes
     if is_cut(reply):
@@ -102,11 +101,9 @@ def submit(problem: Problem, reply: Reply) -> Submission:
     return Submission(found.code, None, "; ".join(notes), found.is_complete)
 
 
-def _answer(problem: Problem, reply: Reply) -> tuple[str, list[str]]:
+def _answer(reply: Reply) -> tuple[str, list[str]]:
     """A reply's answer, and what was unusual about finding it."""
     content = reply.content or ""
-    if defines(parse(content), problem.entry_point):
-        return content, []
     split = split_thinking(content, is_separated=bool(reply.reasoning_content))
     if not content.strip() and reply.reasoning_content:
         # Some servers put the whole turn into the reasoning field, closing tag and all.

@@ -35,7 +35,8 @@ def wilson(successes: int, trials: int, z: float = Z95) -> Interval:
     denominator = 1 + z * z / trials
     centre = (p + z * z / (2 * trials)) / denominator
     half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials)) / denominator
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    # Rounding must not push an end past the estimate itself, as it would at 0 of n and n of n.
+    return Interval(max(0.0, min(centre - half, p)), min(1.0, max(centre + half, p)))
 
 
 def percentile(values: Sequence[float], q: float) -> float | None:

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from ddtree_tune.core.fences import blocks
-from ddtree_tune.core.source import parse
+from ddtree_tune.core.source import defines_anything, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,11 +92,14 @@ def split_thinking(text: str, *, is_separated: bool = False) -> Split:
     Returns:
         The answer without control tokens, and the thinking.
     """
+    if defines_anything(parse(text)):
+        return Split(text, "", is_open=False)
     answer: list[str] = []
     thinking: list[str] = []
     notes: list[str] = []
     family = ""
     at = 0
+    content_end = _content_end(text)
     for tag in _tags(text):
         before = text[at : tag.start]
         if family:
@@ -108,7 +111,7 @@ def split_thinking(text: str, *, is_separated: bool = False) -> Split:
         elif tag.opens:
             answer.append(before)
             family = tag.family
-        elif is_separated and not _END.sub("", text[tag.end :]).strip():
+        elif is_separated and tag.end >= content_end:
             answer.append(before)
             notes.append("a closing tag at the end was left out")
         else:
@@ -122,6 +125,17 @@ def split_thinking(text: str, *, is_separated: bool = False) -> Split:
         notes.append("the thinking was never closed")
     said = "\n".join(part.strip("\n") for part in answer if part.strip())
     return Split(_without_control(said), "\n".join(thinking), bool(family), tuple(dict.fromkeys(notes)))
+
+
+def _content_end(text: str) -> int:
+    """Where a text ends but for blanks, closing tags and control tokens."""
+    tokens = [match.span() for pattern in (_END, _TAG) for match in pattern.finditer(text)]
+    end = len(text.rstrip())
+    for start, stop in sorted(tokens, reverse=True):
+        if stop != end:
+            break
+        end = len(text[:start].rstrip())
+    return end
 
 
 def _tags(text: str) -> Iterator[_Tag]:
@@ -168,7 +182,7 @@ class _CodeLines:
             return True
         if self._starts is None:
             self._starts = [0, *accumulate(len(one) + 1 for one in text.split("\n"))]
-            self._spans = [(one.first_line, one.end_line) for one in blocks(text) if parse(one.body)]
+            self._spans = [(one.first_line, one.body_end) for one in blocks(text) if parse(one.body)]
         number = bisect_right(self._starts, start) - 1
         return any(first < number < last for first, last in self._spans)
 

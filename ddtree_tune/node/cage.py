@@ -154,7 +154,7 @@ def inmate_command(package: str, channel: int, nonce: str, limits: Limits, **cha
         "cpu_s": math.ceil(limits.cpu_s),
         "memory_bytes": limits.memory_bytes,
         "processes": None,
-        "die_with_parent": False,
+        "parent": None,
         "uid": None,
         "landlock": False,
         "seccomp": False,

@@ -68,7 +68,7 @@ class Confined:
             channel,
             nonce,
             limits,
-            die_with_parent=True,
+            parent=os.getpid(),
             uid=uid,
             landlock=self.landlock,
             seccomp=self.seccomp,

@@ -118,7 +118,10 @@ class Sandbox:
             theirs.close()
             fields = {"code": job.code, "scope": job.scope, "tests": job.tests, "entry_point": job.entry_point}
             said, evidence = _talk(
-                checker, evidence_out, fields | {"nonce": nonce, "channel": ours.fileno()}, limits.wall_s
+                checker,
+                evidence_out,
+                fields | {"nonce": nonce, "channel": ours.fileno(), "parent": os.getpid()},
+                limits.wall_s,
             )
             gone = said is not None and said.get("outcome") == "gone"
             code = inmate.end(_LAST_WORDS_S if gone else 0)

@@ -54,8 +54,8 @@ def _confine(orders: dict[str, Any]) -> None:
         confine.become(orders["uid"])
     elif os.getuid() == 0:
         confine.drop_capabilities()
-    if orders["die_with_parent"] and sys.platform == "linux":
-        confine.die_with_parent()  # after the change of user, which resets it
+    if orders["parent"] and sys.platform == "linux":
+        confine.die_with_parent(orders["parent"])  # after the change of user, which resets it
     confine.limit(cpu_s=orders["cpu_s"], memory_bytes=orders["memory_bytes"], processes=orders["processes"])
     if orders["seccomp"]:
         confine.filter_calls()

@@ -7,7 +7,6 @@ dies, hangs or breaks the protocol ends this process at once: the tests cannot c
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import reprlib
@@ -71,9 +70,9 @@ def main() -> None:
     """Read the job, let the program load, run the tests, say what came of it."""
     job = json.loads(sys.stdin.buffer.read())
     verdicts = _Verdicts()
-    with contextlib.suppress(OSError):
+    if sys.platform == "linux":
         confine.hide_memory()
-        confine.die_with_parent()
+        confine.die_with_parent(job["parent"])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     channel = Channel(job["channel"], job["nonce"])
     scope = _scope(job, verdicts)
