@@ -105,7 +105,7 @@ class _Form:
     delta: Callable[[Piece], dict[str, Any]]
     """The text part of a chunk's choice."""
     opening: dict[str, Any] | None
-    """The text part of a chunk before any text."""
+    """The text part of a chunk before any text; it is sent when there is text."""
     closing: dict[str, Any]
     """The text part of the chunk that ends the reply."""
 
@@ -171,10 +171,12 @@ class _OpenAiReply:
     async def events(self, interval: int) -> AsyncIterator[bytes]:
         """The chunks of a streamed reply."""
         form, generation, options = self._form, self._reply.generation, self._body.stream_options
-        if form.opening is not None:
-            yield self._chunk(form.opening)
+        opening = form.opening
         async with aclosing(self._reply.pieces(interval)) as pieces:
             async for piece in pieces:
+                if opening is not None:
+                    yield self._chunk(opening)
+                    opening = None
                 yield self._chunk(form.delta(piece))
         yield self._chunk(form.closing, _ending(generation))
         if self._body.return_spec_tokens_details and generation.spec_details is not None:

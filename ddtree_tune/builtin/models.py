@@ -187,10 +187,14 @@ class Drafter:
 
 
 class Head:
-    """A final norm and the projection to the vocabulary."""
+    """A final norm and the projection to the vocabulary.
+
+    The norm is not folded into the matrix: both models use one, and it stays in the cache between them.
+    """
 
     def __init__(self, matrix: NDArray[np.float32], norm: NDArray[np.float32], epsilon: float, max_rows: int) -> None:
-        self._project = Projection(norm[:, None] * matrix, max_rows)
+        self._project = Projection(matrix, max_rows)
+        self._norm = norm
         self._epsilon = np.float32(epsilon * len(norm))
         self._squares = np.zeros(max_rows, np.float32)
         self._normed = np.zeros((padded(max_rows), len(norm)), np.float32)
@@ -198,5 +202,7 @@ class Head:
     def logits(self, hidden: NDArray[np.float32]) -> NDArray[np.float32]:
         """(N, hidden) float32 to (N, vocab) float32, overwritten by the next call."""
         count = len(hidden)
-        normalise(hidden, self._epsilon, self._squares[:count], self._normed[:count])
+        normed = self._normed[:count]
+        normalise(hidden, self._epsilon, self._squares[:count], normed)
+        np.multiply(normed, self._norm, out=normed)
         return self._project(self._normed[: padded(count)], count)

@@ -18,7 +18,7 @@ TopK = Annotated[int, Field(ge=-1)]
 Count = Annotated[int, Field(ge=1)]
 Stops = str | tuple[str, ...] | None
 Seed = Annotated[int, Field(ge=0)] | None
-Zero = Literal[0] | None
+Zero = Annotated[float, Field(ge=0, le=0)] | None
 """Neutral value of a penalty: a penalised reply is not offered."""
 
 
@@ -33,13 +33,13 @@ class Refused(Exception):  # noqa: N818  # an answer, not a failure of ours
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
 
 class SamplingParams(BaseModel):
     """``sampling_params`` of ``/generate``."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     max_new_tokens: Count | None = 128
     temperature: Temperature = 1.0
@@ -54,7 +54,7 @@ class SamplingParams(BaseModel):
     skip_special_tokens: Literal[True] = True
     frequency_penalty: Zero = 0
     presence_penalty: Zero = 0
-    repetition_penalty: Literal[1] = 1
+    repetition_penalty: Annotated[float, Field(ge=1, le=1)] | None = 1
     min_new_tokens: Zero = 0
 
 

@@ -105,7 +105,7 @@ class TargetWeights:
     """(vocab, hidden) float32."""
     layers: tuple[LayerWeights, ...]
     final_norm: NDArray[np.float32]
-    """(hidden,) float32; not folded, because the drafter shares the head."""
+    """(hidden,) float32; not folded, because the drafter uses the same head."""
     head: NDArray[np.float32]
     """(hidden, vocab) float32."""
 

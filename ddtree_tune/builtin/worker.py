@@ -76,7 +76,9 @@ class Worker:
             with np.errstate(over="ignore"):
                 while self._listen():
                     deliveries = self.scheduler.tick()
-                    if deliveries and self._loop is not None:
+                    if self._loop is None or self._loop.is_closed():
+                        return  # nobody is left to hear of it
+                    if deliveries:
                         self._loop.call_soon_threadsafe(self._dispatch, deliveries)
         except BaseException:
             log.exception("The engine must not fail, but its thread did; the process ends")

@@ -18,6 +18,11 @@ def test_defaults_are_the_shipped_pair_and_a_tree():
     assert options.parse([*REQUIRED, "--window", "none"]) == asked
 
 
+def test_numpy_is_not_loaded_before_the_threads_are_set():
+    program = "import sys; from ddtree_tune.builtin import __main__; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT).returncode == 0
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -138,6 +138,12 @@ def test_thought_can_stay_in_the_text(server):
     assert inline["reasoning_content"] is None
 
 
+def test_neutral_fields_of_clients_are_taken(server):
+    neutral = {"n": 1, "presence_penalty": 0.0, "frequency_penalty": 0, "top_p": 1, "stop": None, "user": "someone"}
+    wanted = server.json("/v1/chat/completions", CHAT | {"max_tokens": 12})["choices"]
+    assert server.json("/v1/chat/completions", CHAT | neutral | {"max_completion_tokens": 12})["choices"] == wanted
+
+
 def test_text_completions(server):
     body = {"model": "nonce", "prompt": "def add(a, b):", "temperature": 0, "max_tokens": 12, "ignore_eos": True}
     reply = server.json("/v1/completions", body)
@@ -191,6 +197,9 @@ def test_tokenize_counts_what_a_chat_prompt_holds(server):
         ("/v1/chat/completions", CHAT | {"max_tokens": LENGTH}, 400, f"prompt and reply must fit {LENGTH} tokens"),
         ("/v1/chat/completions", CHAT | {"messages": []}, 400, "messages: "),
         ("/v1/chat/completions", CHAT | {"temperature": -1}, 400, "temperature: "),
+        ("/v1/chat/completions", CHAT | {"temperature": "hot"}, 400, "temperature: "),
+        ("/v1/chat/completions", CHAT | {"max_tokens": "5"}, 400, "max_tokens: "),
+        ("/v1/chat/completions", CHAT | {"presence_penalty": 0.5}, 400, "presence_penalty: "),
         ("/v1/chat/completions", CHAT | {"n": 2}, 400, "n: "),
         ("/v1/chat/completions", CHAT | {"stream": True, "return_meta_info": True}, 400, "return_meta_info must be"),
         ("/v1/completions", {"model": "nonce", "prompt": ""}, 400, "the prompt must hold at least one token"),
