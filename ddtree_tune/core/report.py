@@ -61,7 +61,7 @@ def answer_lines(
     lines = ["", *textwrap.wrap(headline(conclusion), WIDTH), "", *_trials(conclusion, spec)]
     if any(one.vs_none and one.vs_none.basis is Basis.FINALS for one in conclusion.settings):
         lines += ["", "Measured again, side by side (95 % intervals)", *_finals(conclusion)]
-    if conclusion.rows:
+    if conclusion.best is not None:
         lines += ["", "Best for each cell", *_cells(conclusion)]
     hours = sum(record.seconds for record in records) / 3600
     lines += ["", f"{hours:.2f} node-hours in {len(records)} trials." + (f" Results: {root}" if root else "")]
@@ -203,9 +203,9 @@ def _note(row: Row) -> str:
 
 
 def _reason(row: Row) -> list[str]:
-    """Why a trial has no score, in full."""
+    """Why a trial has no score; its row in the results has all of it."""
     text = f"{row.record.trial_id.partition('-')[0]} {row.record.config.label}: {row.why}"
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", max_lines=4, placeholder=" …")
 
 
 def _finals(conclusion: Conclusion) -> list[str]:
