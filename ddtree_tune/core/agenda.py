@@ -7,7 +7,6 @@ The same records always give the same agenda: that is what makes a sweep resumab
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
 from ddtree_tune.core.objective import Observation, Verdict, failure_class, observe
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.space import Space, size_key
-from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates, rates
+from ddtree_tune.core.speedup import NO_SPECULATION, merged, pooled_rates, rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,15 +69,14 @@ class Agenda:
         elif record is not None:
             self.told.setdefault(slot, []).append(record)
 
-    def observe(self, record: TrialRecord) -> Observation:
+    def _observe(self, record: TrialRecord) -> Observation:
         """What a trial means, given the baselines as measured before the finals."""
         return observe(record, self._base(), self._base_pass_rate(), self._spec.search.pass_rate_margin)
 
     def observations(self) -> Iterator[tuple[Slot, Observation]]:
-        """Everything that was told, as the search sees it now."""
+        """Everything that was told, as the search sees it now: one observation per slot."""
         for slot, records in self.told.items():
-            for record in records:
-                yield slot, self.observe(record)
+            yield slot, self._observe(merged(records))
 
     def due(self) -> Slot | None:
         """The next slot that needs no search: what comes first, what was lost, and the finals."""
@@ -119,11 +117,12 @@ class Agenda:
 
     def finalists(self) -> tuple[EngineConfig, ...]:
         """The best feasible settings, the best first, as the search measured them."""
-        values: dict[EngineConfig, list[float]] = {}
-        for slot, seen in self.observations():
-            if slot.origin in {Origin.SEED, Origin.SEARCH} and seen.value is not None and seen.feasible:
-                values.setdefault(slot.config, []).append(seen.value)
-        ranked = sorted(values, key=lambda config: (-statistics.median(values[config]), size_key(config)))
+        values = {
+            slot.config: seen.value
+            for slot, seen in self.observations()
+            if slot.origin in {Origin.SEED, Origin.SEARCH} and seen.value is not None and seen.feasible
+        }
+        ranked = sorted(values, key=lambda config: (-values[config], size_key(config)))
         return tuple(ranked[: self._spec.search.final.settings])
 
     def _finals(self) -> tuple[Slot, ...]:
@@ -142,14 +141,14 @@ class Agenda:
         if slot in self.running.values() or self.lost[slot] >= LOST_TRIES:
             return False
         records = self.told.get(slot, [])
-        return len(records) < UNSCORED_TRIES and all(self._unscored(slot, record) for record in records)
+        return not records or (len(records) < UNSCORED_TRIES and self._unscored(slot, merged(records)))
 
     def _unscored(self, slot: Slot, record: TrialRecord) -> bool:
-        """Whether a trial ran to its end and a cell that counts cannot be used."""
+        """Whether the slot's trials ran to their end and a cell that counts cannot be used."""
         if slot == _BASE:  # the cells that count are those that it has, so it should have all of the matrix
             missing = {cell.cell_id for cell in self._spec.load.cells()} - set(rates(record))
             return record.status is TrialStatus.COMPLETE and bool(missing)
-        return bool(self._base()) and self.observe(record).verdict is Verdict.UNSCORED
+        return bool(self._base()) and self._observe(record).verdict is Verdict.UNSCORED
 
     @property
     def _searched_enough(self) -> bool:

@@ -15,10 +15,10 @@ import numpy as np
 
 from ddtree_tune.core.inference import contrast
 from ddtree_tune.core.record import Origin
-from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates, rates
+from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -74,13 +74,12 @@ class Measurements:
 
     @classmethod
     def of_finals(cls, records: Sequence[TrialRecord], cells: Sequence[str]) -> Measurements:
-        """The finals; of a measurement made twice, the one with more cells, or the later."""
+        """The finals; the median where a round measured something twice."""
         finals = [record for record in records if record.proposal.origin is Origin.FINAL]
         arms = tuple(dict.fromkeys(record.config for record in finals))
-        rounds = range(1 + max((record.proposal.round for record in finals), default=-1))
-        slots = {(arm, turn): [r for r in finals if (r.config, r.proposal.round) == (arm, turn)]
-                 for arm in arms for turn in rounds}  # fmt: skip
-        logs = [[_logs(_fullest(slots[arm, turn]), cells) for turn in rounds] for arm in arms]
+        turns = range(1 + max((record.proposal.round for record in finals), default=-1))
+        rounds = [[record for record in finals if record.proposal.round == turn] for turn in turns]
+        logs = [[_logs(pooled_rates(measured, arm), cells) for measured in rounds] for arm in arms]
         return cls(Basis.FINALS, arms, tuple(cells), _array(logs, len(arms), len(rounds), len(cells)))
 
     @property
@@ -114,11 +113,6 @@ class Measurements:
         logs = self.logs[self.arms.index(arm), :, self.cells.index(cell)]
         known = logs[np.isfinite(logs)]
         return float(np.exp(np.median(known))) if len(known) else None
-
-
-def _fullest(records: Iterable[TrialRecord]) -> dict[str, float]:
-    found = [rates(record) for record in sorted(records, key=lambda one: one.trial_id)]
-    return max(reversed(found), key=len, default={})
 
 
 def _logs(tps: dict[str, float], cells: Sequence[str]) -> list[float]:

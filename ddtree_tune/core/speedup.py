@@ -7,7 +7,7 @@ trial which lost a slow cell cannot look faster for it. A trial that lacks one o
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.engine import Algorithm, EngineConfig
@@ -51,6 +51,21 @@ def pooled_rates(records: Iterable[TrialRecord], config: EngineConfig) -> dict[s
             for cell, tps in rates(record).items():
                 seen.setdefault(cell, []).append(tps)
     return {cell: statistics.median(values) for cell, values in seen.items()}
+
+
+def merged(records: Sequence[TrialRecord]) -> TrialRecord:
+    """Trials that measured the same thing as one: of each cell the last that can be used.
+
+    Args:
+        records: at least one, in the order of asking.
+    """
+    last = records[-1]
+    complete = [record for record in records if record.status is TrialStatus.COMPLETE]
+    if last not in complete:
+        return last
+    cells = {cell.metrics.cell_id: cell for record in complete for cell in record.cells}
+    cells |= {cell.metrics.cell_id: cell for record in complete for cell in record.cells if cell.metrics.scored}
+    return replace(last, cells=tuple(cells.values()))
 
 
 def speedup(record: TrialRecord, base: Mapping[str, float]) -> Speedup:

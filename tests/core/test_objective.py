@@ -9,7 +9,7 @@ from ddtree_tune.core.coding import pass_rate
 from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
 from ddtree_tune.core.objective import Verdict, failure_class, observe
 from ddtree_tune.core.record import CellResult, Origin, TrialStatus
-from ddtree_tune.core.speedup import pooled_rates, rates, score_against, speedup
+from ddtree_tune.core.speedup import merged, pooled_rates, rates, score_against, speedup
 from tests.builders import CHAIN, NONE, attempts, cell, proposal, record, spec, tree
 
 SWEEP = spec()
@@ -126,3 +126,12 @@ def test_no_constraint_where_nothing_was_completed():
 def test_a_cell_without_throughput_is_named():
     cells = (CellResult(cell(60, 1, None), ()), *trial(100.0).cells[1:])
     assert speedup(trial(100.0, cells=cells), rates(BASE)).reason == "not scored: chat_i60_o128_c1 (no throughput)"
+
+
+def test_measured_twice_a_trial_takes_each_cell_from_where_it_can_be_used():
+    first, second = flagged(trial(100.0), 0, "unsteady"), flagged(trial(110.0), 1, "client_limited")
+    both = merged([first, second])
+    assert list(rates(both).values()) == [110.0, 100.0, 110.0, 110.0]
+    assert rates(merged([second, flagged(first, 1, "capped")]))["chat_i60_o128_c1"] == 110.0
+    failed = trial(1.0, failure=FailureClass.STARTUP_OOM)
+    assert merged([first, failed]) == failed

@@ -1,15 +1,16 @@
 """The study: order of phases, what it learns from, what it asks again, and that it can be resumed."""
 
 import warnings
+from dataclasses import replace
 
 import optuna
 import pytest
 
 from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
-from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.core.record import CellResult, Origin, TrialStatus
 from ddtree_tune.core.spec import FinalSpec
 from ddtree_tune.node.search import Study
-from tests.builders import CHAIN, DIALECT, NONE, attempts, cell, matrix, record, spec, surface, tree
+from tests.builders import CHAIN, DIALECT, NONE, attempts, record, spec, surface, tree
 
 
 def measured(sweep, proposal):
@@ -251,21 +252,28 @@ def test_without_the_plain_baseline_there_is_nothing_to_search_for():
     assert "no speculation" in study.stopped
 
 
-def test_a_trial_with_an_unusable_cell_is_measured_once_more():
+@pytest.mark.parametrize("again", [0, 1])
+def test_a_trial_with_an_unusable_cell_is_measured_once_more(again):
+    """The same cell is spoilt the second time, or another one; two halves make a whole."""
     sweep = spec()
-    shaky = tree(8, 4, 64)
+    shaky, tries = tree(8, 4, 64), []
 
     def outcome(sweep, proposal):
-        if proposal.config == shaky:
-            cells = matrix(sweep, 150.0)
-            bad = cells[0].metrics
-            bad = cell(bad.context, bad.concurrency, 150.0, flags=("unsteady",))
-            return record(sweep, proposal, cells=(type(cells[0])(bad, ()), *cells[1:]))
-        return measured(sweep, proposal)
+        found = measured(sweep, proposal)
+        if proposal.config != shaky or proposal.origin is Origin.FINAL:
+            return found
+        cells = list(found.cells)
+        spoilt = again * len(tries)
+        tries.append(proposal)
+        cells[spoilt] = CellResult(replace(cells[spoilt].metrics, flags=("unsteady",)), ())
+        return replace(found, cells=tuple(cells))
 
-    asked, _ = drive(Study(sweep, DIALECT), sweep, outcome)
-    assert [one.config for one in asked].count(shaky) == 2
+    study = Study(sweep, DIALECT)
+    asked, _ = drive(study, sweep, outcome)
+    assert len(tries) == 2
     assert sum(one.origin is not Origin.FINAL for one in asked) == 9  # it still is one of the eight
+    scored = [one for one in study.snapshot().trials if one.params == {"budget": 3.0, "topk": 2.0, "window": 6.0}]
+    assert [one.value is not None for one in scored] == [bool(again)]
 
 
 def test_a_setting_that_solves_fewer_problems_violates_a_constraint():
