@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import platform
-import select
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from ddtree_tune.node.cage import (
     inmate_command,
     may_change_user,
     open_to_all,
+    readable,
 )
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _first_process(info: int) -> int | None:
     """
     text = b""
     try:
-        while select.select([info], [], [], _START_S)[0] and (chunk := os.read(info, 4096)):
+        while readable(info, _START_S) and (chunk := os.read(info, 4096)):
             text += chunk
             with contextlib.suppress(ValueError, OSError):
                 return os.pidfd_open(int(json.loads(text)["child-pid"]))

@@ -83,7 +83,7 @@ class Inmate:
         if self._init is not None:
             # bwrap itself ends when the program does, its process space a moment later.
             self._kill()
-            select.select([self._init], [], [], _END_S)
+            readable(self._init, _END_S)
             os.close(self._init)
             self._init = None
         code = self._process.returncode
@@ -129,6 +129,13 @@ class Cage(Protocol):
             errors: descriptor that takes complaints of the sandbox itself.
         """
         ...
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Wait until there is something to read, or a process has ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
 
 
 def bootstrap(module: str, package: str, *arguments: str) -> list[str]:

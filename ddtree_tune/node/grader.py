@@ -101,7 +101,7 @@ async def evaluate(
         graded = await asyncio.to_thread(grade_replies, replies, sandbox, limits)
         settled |= {attempt.problem_id: attempt for attempt in graded}
         asked = {
-            attempt.problem_id: attempt.max_tokens * 2
+            attempt.problem_id: min(attempt.max_tokens * 2, retry_max_tokens)
             for attempt in graded
             if attempt.outcome is Outcome.TRUNCATED and attempt.max_tokens < retry_max_tokens
         }

@@ -8,12 +8,13 @@ Covered, by level:
   capability, an unprivileged user even where we are root. When it ends, all it started is gone.
 - ``landlock+seccomp``, with ``+setuid`` as root: no files but the interpreter's and a private
   folder, no new processes, no signals to others, no sockets. Threads work.
-- ``seccomp`` and ``rlimits``: less than that, on request only.
+- ``seccomp``, and ``rlimits`` alone: less than that, on request only. With the latter a program
+  can read what we can, and end our other processes.
 - All: CPU time apart from wall time, memory per process, file size, descriptors; output goes
   nowhere and standard input is empty; the same hash seed and standard library in every run.
 
-Not covered: holes in the kernel; memory of many processes together; how busy the machine is
-while the CPU limit runs; side channels. It is no boundary for people who attack on purpose.
+Not covered: holes in the kernel; the memory of many processes together; side channels. It keeps
+model output in its place, and was not made for people who try to break out.
 """
 
 from __future__ import annotations

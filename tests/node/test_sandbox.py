@@ -123,25 +123,30 @@ def test_classes_of_the_prompt_travel_by_their_attributes(sandbox):
     passes(sandbox, node + code, tests, prompt=prompt)
 
 
+EVERY_WAY_TO_ASK = """
+    passed = []
+    for test in (
+        lambda: candidate() == 25,
+        lambda: 25 == candidate(),
+        lambda: abs(candidate() - 25) < 1e-9,
+        lambda: 25 in candidate(),
+        lambda: candidate() in (25, 26),
+    ):
+        try:
+            passed.append(bool(test()))
+        except (TypeError, StopIteration, AssertionError):
+            pass
+    assert any(passed)
+    """
+
+
 @pytest.mark.parametrize("code", CHEATS)
 def test_nothing_but_the_right_value_passes(code, sandbox):
-    tests = """
-        passed = []
-        for test in (
-            lambda: candidate() == 25,
-            lambda: 25 == candidate(),
-            lambda: abs(candidate() - 25) < 1e-9,
-            lambda: 25 in candidate(),
-            lambda: candidate() in (25, 26),
-        ):
-            try:
-                passed.append(bool(test()))
-            except (TypeError, StopIteration, AssertionError):
-                pass
-        assert any(passed)
-        """
-    assert run(sandbox, code, tests).outcome in {Outcome.WRONG_ANSWER, Outcome.EXCEPTION}
-    passes(sandbox, "def f():\n    return 25", tests)
+    assert run(sandbox, code, EVERY_WAY_TO_ASK).outcome in {Outcome.WRONG_ANSWER, Outcome.EXCEPTION}
+
+
+def test_the_right_value_does(sandbox):
+    passes(sandbox, "def f():\n    return 25", EVERY_WAY_TO_ASK)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from ddtree_tune.node.jail.values import Classes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MEMORY_BYTES = 4 << 30
+MEMORY_BYTES = 2 << 30
+"""Address space of the tests: room for the largest answer that may come."""
 MODULE = "tests"
 """Name of the module that the tests live in."""
 
