@@ -60,6 +60,7 @@ class Study:
         self._spec = spec
         self._agenda = Agenda(spec, dialect)
         self._space = self._agenda.space
+        self._encoded = {config_id: self._space.encode(place) for config_id, place in self._space.places.items()}
         self._distributions = self._axes(dialect)
         self._issued = 0
         for record in sorted(records, key=lambda one: one.trial_id):
@@ -160,12 +161,12 @@ class Study:
             infeasible=self._rows(t.params for t in trials if any(value > 0 for value in t.constraints.values())),
             pending=self._rows(trial.params for trial in trials if trial.state is TrialState.RUNNING),
         )
-        candidates = self._rows(self._space.places[config_id] for config_id in untried)
+        candidates = np.asarray([self._encoded[config_id] for config_id in untried])
         return untried[promising(candidates, told, self._space.columns())]
 
     def _nearest(self, place: Place, among: Sequence[str]) -> str:
         """The configuration, by id, that lies nearest."""
-        away = self._rows(self._space.places[config_id] for config_id in among) - self._space.encode(place)
+        away = np.asarray([self._encoded[config_id] for config_id in among]) - self._space.encode(place)
         return among[int((away**2).sum(axis=1).argmin())]
 
     def _rows(self, places: Iterable[Place]) -> NDArray[np.float64]:
