@@ -7,7 +7,7 @@ import pytest
 
 from ddtree_tune.builtin.train import chat
 from ddtree_tune.builtin.train.families import FAMILIES
-from ddtree_tune.builtin.train.problems import FIVE_KINDS, FOLDER, draw_problems, draw_prompts
+from ddtree_tune.builtin.train.problems import FIVE_KINDS, FOLDER, STRANGE, draw_problems, draw_prompts
 from ddtree_tune.builtin.train.tasks import ASKS, draw_calls, draw_task, evaluate, is_held_out
 
 
@@ -46,7 +46,7 @@ def test_held_out_names_and_wordings_never_occur_in_training():
 
 
 def test_a_wrong_solution_fails_the_tests_of_its_problem():
-    (first,) = draw_problems(["roman"], 1, seed=3)
+    (first,) = draw_problems(["roman"], 1, seed=3, last_is_strange=False)
     name = first.task.function
     with pytest.raises(AssertionError):
         run_tests(f"def {name}(number):\n    return 'I'", name, first.row["tests"])
@@ -55,12 +55,14 @@ def test_a_wrong_solution_fails_the_tests_of_its_problem():
 @pytest.mark.parametrize("name", ["five_kinds", "families"])
 def test_shipped_problems_are_what_the_script_writes_and_their_references_pass(name):
     rows = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]
-    kinds, count, seed = (FIVE_KINDS, 5, 5) if name == "five_kinds" else (sorted(FAMILIES), 2, 2)
-    drawn = draw_problems(kinds, count, seed)
+    five = name == "five_kinds"
+    kinds, count, seed = (FIVE_KINDS, 5, 5) if five else (sorted(FAMILIES), 2, 2)
+    drawn = draw_problems(kinds, count, seed, last_is_strange=five)
     assert rows == [one.row for one in drawn]
     assert len({row["id"] for row in rows}) == len(rows) == count * len(kinds)
     for one, row in zip(drawn, rows, strict=True):
-        assert is_held_out(row["entry_point"])
+        stranger = five and row["id"].endswith("/4")
+        assert row["entry_point"].startswith(STRANGE) if stranger else is_held_out(row["entry_point"])
         assert f"`{row['entry_point']}(" in row["prompt"] or f"def {row['entry_point']}(" in row["prompt"]
         assert 6 <= row["tests"].count("assert") <= 10
         run_tests(one.task.code, row["entry_point"], row["tests"])

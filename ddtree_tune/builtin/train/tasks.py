@@ -1,7 +1,8 @@
 """Draws programming tasks with their worked replies, and keeps some names and wordings held out.
 
-A fifth of all function names never occurs in training, nor do the held-out wordings: a pass on a
-held-out task means that the model read the prompt. Needs the standard library only.
+A fifth of all function names never occurs in training, nor do the held-out wordings. Held-out names
+are new combinations of trained parts: a pass says that the prompt was read, not that any name can be
+copied. Needs the standard library only.
 """
 
 from __future__ import annotations
