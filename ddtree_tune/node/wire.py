@@ -1,9 +1,9 @@
 """One HTTP/1.1 exchange whose reply is stamped as it arrives.
 
 The load generator reads thousands of chunks a second and says when each came, so this path is
-short: bytes are stamped in the event loop's own callback, before any of them is parsed. A batch of
-64 streams gets its chunks at one moment; with a general client the last of them would be stamped
-some 6 ms late, and the loop would be busy for as long. Measured in benchmarks/load.
+short: bytes are stamped in the event loop's own callback, before any of them is parsed. A batch
+server sends to all its streams at one moment, and what a general client does with each chunk then
+delays the stamps of the others (benchmarks/load).
 
 A connection serves one request: none is ever reused while its server is closing it.
 """
