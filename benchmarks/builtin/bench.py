@@ -43,7 +43,8 @@ TASKS = (
     "Write a function `flatten(nested)` that turns a list of lists into one list.",
     "Please code a helper `most_common(items)` which returns the item that occurs most often.",
 )
-BUDGETS = (4, 8, 12, 16, 24, 32, 48, 64)
+BUDGETS = (3, 4, 7, 8, 12, 15, 16, 24, 32, 48, 64)
+"""3, 7 and 15 fill the rows of a product in fours, for the root is a row too."""
 
 
 @dataclass
@@ -69,7 +70,7 @@ def settings(block_size: int) -> dict[str, Speculation]:
         named[f"16/{topk}/none"] = tree(16, topk, None, block_size)
     for window in (64, 256):
         named[f"16/4/{window}"] = tree(16, 4, window, block_size)
-    for budget in (8, 16):
+    for budget in (7, 15):
         named[f"{budget}/4/none, block {block_size // 2}"] = tree(budget, 4, None, block_size // 2)
     return named
 

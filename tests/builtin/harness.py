@@ -1,7 +1,6 @@
 """What the tests of the built-in engine share: the pair, prompts, runs to the end, a real server."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -14,14 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddtree_tune.builtin.decoder import Decoder
-from ddtree_tune.builtin.options import PAIR as SHIPPED
+from ddtree_tune.builtin.options import PAIR
 from ddtree_tune.builtin.sampling import Sampling
 from ddtree_tune.builtin.scheduler import Job, Scheduler
 from ddtree_tune.builtin.speculation import Speculation
 from ddtree_tune.core.engine import Algorithm
 
-PAIR = Path(os.environ.get("DDTREE_TUNE_TEST_PAIR", SHIPPED))
-"""The shipped pair, or another of the same format that the tests should run on."""
 ROOT = Path(__file__).parents[2]
 QUESTIONS = (
     "Write a Python function `count_vowels(text)` that returns how many vowels `text` has.",
