@@ -8,6 +8,7 @@ record kept. Whatever breaks becomes the record's failure; nothing escapes.
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.coding import pass_rate
 from ddtree_tune.core.engine import differences
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError, TuneError
+from ddtree_tune.core.flags import PASSING
 from ddtree_tune.core.gate import judge
 from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.record import CellResult, Failure, Span, TrialRecord, TrialStatus
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from ddtree_tune.ports import Engine, Grader, Loader, Node, Sink
 
 
+RETRIES = 1
+"""Times that a repeat of a cell which a busy moment spoiled is measured again."""
 REASON_CHARS = 600
 """A reason is a sentence; whoever wants the traceback reads the log."""
 
@@ -81,6 +85,7 @@ class _Book:
     verdict: GateVerdict | None = None
     answer: str | None = None
     runs: dict[Cell, list[CellRun]] = field(default_factory=dict)
+    set_aside: Counter[Cell] = field(default_factory=Counter)
     cells: dict[Cell, CellResult] = field(default_factory=dict)
     attempts: tuple[Attempt, ...] = ()
     failure: Failure | None = None
@@ -192,11 +197,11 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
     for repeat in range(spec.load.repeats):
         for cell in spec.load.cells():
             with book.timed("load"):
-                run = world.loader.run(handle, cell, repeat)
+                run = _undisturbed(book, world, handle, cell, repeat)
             runs = book.runs.setdefault(cell, [])
             runs.append(run)
-            book.cells[cell] = CellResult(measure(runs, running_cap=cap), tuple(runs))
-            _still_alive(world.engine)
+            metrics = measure(runs, running_cap=cap, set_aside=book.set_aside[cell])
+            book.cells[cell] = CellResult(metrics, tuple(runs))
             world.sink.write(book.record())
             yield TrialEvent("load", cell=book.cells[cell].metrics)
 
@@ -205,6 +210,19 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
             book.attempts = tuple(world.grader.run(handle))
         _still_alive(world.engine)
         yield TrialEvent("coding", pass_rate=pass_rate(book.attempts))
+
+
+def _undisturbed(book: _Book, world: World, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
+    """One repeat of a cell; a busy moment of the machine is waited out by measuring once more."""
+    for _ in range(RETRIES):
+        run = world.loader.run(handle, cell, repeat)
+        _still_alive(world.engine)
+        if not PASSING.intersection(measure([run]).flags):
+            return run
+        book.set_aside[cell] += 1
+    run = world.loader.run(handle, cell, repeat)
+    _still_alive(world.engine)
+    return run
 
 
 def _still_alive(engine: Engine) -> None:

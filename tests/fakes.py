@@ -84,12 +84,17 @@ class FakeLoader:
 
     log: list
     error: Exception | None = None
+    spoiled: int = 0
 
     def run(self, handle, cell, repeat):
         self.log.append(f"load {cell.cell_id} {repeat}")
         if self.error:
             raise self.error
-        return cell_run(cell, repeat)
+        run = cell_run(cell, repeat)
+        if self.spoiled:
+            self.spoiled -= 1
+            run = replace(run, lag_ns=(200_000_000,) * 100)
+        return run
 
 
 @dataclass

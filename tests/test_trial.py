@@ -27,11 +27,11 @@ def attempt(problem_id="p1", outcome=Outcome.PASS):
 
 def tell(config=TREE, coding=True, **faults):
     log = []
-    engine = FakeEngine(log, **{k: v for k, v in faults.items() if k not in {"loader", "grader"}})
+    engine = FakeEngine(log, **{k: v for k, v in faults.items() if k not in {"loader", "grader", "spoiled"}})
     sink = FakeSink()
     world = World(
         engine,
-        FakeLoader(log, faults.get("loader")),
+        FakeLoader(log, faults.get("loader"), faults.get("spoiled", 0)),
         FakeGrader(log, (attempt(), attempt("p2", Outcome.TRUNCATED)), faults.get("grader")),
         FakeNode(),
         sink,
@@ -135,3 +135,22 @@ def test_a_dead_cell_is_not_measured_as_if_it_were_alive():
 def test_a_baseline_without_speculation_passes_the_gate():
     story, _, _ = tell(config=EngineConfig(Algorithm.NONE))
     assert list(story)[-1].record.status is TrialStatus.COMPLETE
+
+
+def test_a_repeat_that_a_busy_moment_spoiled_is_measured_once_more_and_said_so():
+    story, log, _ = tell(spoiled=1)
+    record = list(story)[-1].record
+    loads = [line for line in log if line.startswith("load")]
+    assert len(loads) == 9
+    assert loads[0] == loads[1]
+    assert [cell.metrics.set_aside for cell in record.cells] == [1, 0, 0, 0]
+    assert [len(cell.runs) for cell in record.cells] == [2, 2, 2, 2]
+    assert all(cell.metrics.scored for cell in record.cells)
+
+
+def test_a_cell_that_stays_spoiled_is_kept_with_its_flag():
+    story, _, _ = tell(spoiled=99)
+    record = list(story)[-1].record
+    assert record.status is TrialStatus.COMPLETE
+    assert [cell.metrics.set_aside for cell in record.cells] == [2, 2, 2, 2]
+    assert not any(cell.metrics.scored for cell in record.cells)

@@ -55,6 +55,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "context": "Prompt length by the server's count, chat template included.",
         "concurrency": "Requests in flight of a closed loop; null in an open loop.",
         "repeats": "Measurements of the cell in this trial.",
+        "set_aside": "Repeats that a busy moment of the machine spoiled and that were measured again.",
         "window_s": "Measured time, summed over the repeats.",
         "output_tps": "Output tokens in the window over its length, median of the repeats; null with a reason.",
         "output_tps_ci95": "95 % interval of output_tps.",

@@ -68,6 +68,9 @@ class CellFlag(StrEnum):
 DISQUALIFYING = frozenset(CellFlag) - {CellFlag.BIMODAL}
 """Flags that take a cell out of the score."""
 
+PASSING = frozenset({CellFlag.CLIENT_LIMITED, CellFlag.UNSTEADY})
+"""Flags that a busy moment of the machine sets: the same cell is worth another try."""
+
 
 def failed(trace: RequestTrace) -> bool:
     """Whether the request failed by the server's fault; one that we cancelled did not."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ddtree_tune.core.engine import Algorithm, Difference, EffectiveConfig, EngineConfig
 from ddtree_tune.core.errors import FailureClass
+from ddtree_tune.core.timing import accept_length
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,18 +123,6 @@ def judge(
         if not check.passed:
             break
     return GateVerdict(tuple(checks), lossless, divergence, accept_len)
-
-
-def accept_length(traces: Sequence[RequestTrace]) -> float | None:
-    """Committed tokens per verify step over these requests; None if no step was reported.
-
-    Source: house formula, sum of (i + 1) * h_i over sum of h_i, pooled over requests.
-    """
-    histograms = [trace.spec.histogram for trace in traces if trace.spec and trace.spec.histogram]
-    steps = sum(sum(histogram) for histogram in histograms)
-    if not steps:
-        return None
-    return sum((i + 1) * count for histogram in histograms for i, count in enumerate(histogram)) / steps
 
 
 def _identity(probe: Probe, nonce: str) -> Check:

@@ -52,6 +52,8 @@ class CellMetrics:
     concurrency: int | None
     """Requests in flight of a closed loop; None in an open loop."""
     repeats: int
+    set_aside: int
+    """Repeats that a busy moment of the machine spoiled and that were measured again."""
     window_s: float
     """Measured time, summed over the repeats."""
     output_tps: float | None
@@ -100,12 +102,13 @@ class CellMetrics:
         return self.output_tps is not None and not DISQUALIFYING.intersection(self.flags)
 
 
-def measure(runs: Sequence[CellRun], *, running_cap: int | None = None) -> CellMetrics:
+def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_aside: int = 0) -> CellMetrics:
     """Pool the repeats of one cell.
 
     Args:
         runs: at least one repeat, all of the same cell.
         running_cap: most requests that the server runs at once, by its own word.
+        set_aside: how many spoiled repeats are not among the runs.
 
     Raises:
         LoadError: there is no run, or they are of different cells.
@@ -148,6 +151,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None) -> CellM
         context=cell.context,
         concurrency=cell.concurrency,
         repeats=len(runs),
+        set_aside=set_aside,
         window_s=sum(window.seconds for _, window in windows),
         output_tps=float(np.median(tps)) if tps else None,
         output_tps_ci95=interval,
