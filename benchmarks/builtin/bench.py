@@ -4,8 +4,8 @@ Run it on a quiet machine, one BLAS thread, from the repository root:
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/builtin/bench.py > table.md
 
-One decoder per cell (context and batch) reads its prompts once; then every setting decodes the same
-replies, again and again, in turns. A setting's figure is its best turn by the thread's CPU time,
+One decoder reads eight prompts of a context length once; then every setting decodes their replies,
+in batches of the cell's size, again and again, in turns. A setting's figure is its best turn by the thread's CPU time,
 which other processes disturb least; wall time is given beside it. Greedy replies of all settings
 must be equal, or the run fails. HTTP is not part of it.
 """
@@ -80,17 +80,17 @@ def tree(budget: int, topk: int, window: int | None, block_size: int) -> Specula
     return Speculation.resolve(Algorithm.TREE, budget, topk, window, block_size)
 
 
-def prompts(codec: TextCodec, context: int, batch: int) -> list[list[int]]:
+def prompts(codec: TextCodec, context: int) -> list[list[int]]:
     """Chat prompts of about ``context`` tokens: a task, and code of the standard library before it."""
     source = codec.encode(inspect.getsource(argparse))
     made = []
-    for index in range(batch):
-        task = TASKS[index % len(TASKS)]
-        room = context - len(codec.encode(task)) - 24
+    for index, question in enumerate(TASKS):
+        task = question
+        room = context - len(codec.encode(question)) - 24
         if room > 0:
             start = index * 997
             cut = codec.decode((source[start:] + source[:start])[:room])
-            task = f"Here is some code from the project:\n```python\n{cut}\n```\n{task}"
+            task = f"Here is some code from the project:\n```python\n{cut}\n```\n{question}"
         made.append(codec.encode(codec.render([{"role": "user", "content": task}], {}), special=False))
     return made
 
@@ -112,50 +112,69 @@ def decode(decoder: Decoder, streams: list[Stream], tokens: int) -> tuple[list[l
     return [reply[:tokens] for reply in replies], commits
 
 
-def measure_cell(pair: Path, context: int, batch: int, tokens: int, repeats: int) -> tuple[dict[str, Turns], float]:
-    """All settings of one cell, in turns.
+class Bench:
+    """One context length: its prompts are read, and any setting can decode from there."""
 
-    Returns:
-        The turns by name, and the prompt tokens per CPU second of the prefill.
-    """
-    target = load_target(pair / "target")
-    drafter = load_drafter(pair / "draft", target)
-    codec = TextCodec(pair / "target")
-    block_size = drafter.config.block_size
-    length = context + tokens + 64
-    widest = tree(max(BUDGETS), 8, None, block_size)
-    decoder = Decoder(target, drafter, widest, slots=batch, length=length, chunk=CHUNK, clock=time.thread_time)
-    streams = [Stream(slot, Sampler(Sampling(tokens, temperature=0.0)), target.stop_ids) for slot in range(batch)]
-    read = 0
-    start_s = time.thread_time()
-    for stream, prompt in zip(streams, prompts(codec, context, batch), strict=True):
+    def __init__(self, pair: Path, context: int, tokens: int) -> None:
+        target = load_target(pair / "target")
+        drafter = load_drafter(pair / "draft", target)
+        self.block_size = drafter.config.block_size
+        self.tokens = tokens
+        widest = tree(max(BUDGETS), 8, None, self.block_size)
+        made = prompts(TextCodec(pair / "target"), context)
+        length = max(map(len, made)) + tokens
+        self.decoder = Decoder(
+            target, drafter, widest, slots=len(made), length=length, chunk=CHUNK, clock=time.thread_time
+        )
+        sampling = Sampling(tokens, temperature=0.0)
+        self.streams = [Stream(slot, Sampler(sampling), target.stop_ids) for slot in range(len(made))]
+        self._read(made[0])  # touches the memory
+        self.streams[0].length = 0
+        start_s = time.thread_time()
+        for stream, prompt in zip(self.streams, made, strict=True):
+            self._read(prompt, stream)
+        self.prefill_tps = sum(map(len, made)) / (time.thread_time() - start_s)
+        self._begun = [(stream.length, stream.anchor) for stream in self.streams]
+
+    def _read(self, prompt: list[int], stream: Stream | None = None) -> None:
         for at in range(0, len(prompt), CHUNK):
-            decoder.read([Part(stream, prompt[at : at + CHUNK], last=at + CHUNK >= len(prompt))])
-        read += len(prompt)
-    prefill_tps = read / (time.thread_time() - start_s)
-    begun = [(stream.length, stream.anchor) for stream in streams]
-    turns = {name: Turns(speculation) for name, speculation in settings(block_size).items()}
-    expected: list[list[int]] | None = None
-    for _ in range(repeats):
-        for name, one in turns.items():
-            decoder.use(one.speculation)
-            for stream, (stream_length, anchor) in zip(streams, begun, strict=True):
-                stream.length, stream.anchor = stream_length, anchor
-            wall_s, cpu_s = time.perf_counter(), time.thread_time()
-            replies, commits = decode(decoder, streams, tokens)
-            cpu_s, wall_s = time.thread_time() - cpu_s, time.perf_counter() - wall_s
-            expected = expected or replies
-            if replies != expected:
-                raise SystemExit(f"{name} must decode what no speculation does, but got another text")
-            made = sum(map(len, replies)) - batch
-            one.accept_len = sum(commits) / len(commits)
-            one.wall_tps.append(made / wall_s)
-            one.cpu_tps.append(made / cpu_s)
-            if one.cpu_tps[-1] == max(one.cpu_tps):
-                split = decoder.times
-                parts = (split.draft_s, split.build_s, split.verify_s, split.commit_s)
-                one.split_ms = tuple(1000 * part / split.steps for part in parts)  # type: ignore[assignment]
-    return turns, prefill_tps
+            part = Part(stream or self.streams[0], prompt[at : at + CHUNK], last=at + CHUNK >= len(prompt))
+            self.decoder.read([part])
+
+    def cell(self, batch: int, repeats: int) -> dict[str, Turns]:
+        """All settings at one batch size, in turns."""
+        turns = {name: Turns(speculation) for name, speculation in settings(self.block_size).items()}
+        expected: list[list[int]] | None = None
+        for _ in range(repeats):
+            for name, one in turns.items():
+                replies = self._turn(one, batch)
+                expected = expected or replies
+                if replies != expected:
+                    raise SystemExit(f"{name} must decode what no speculation does, but got another text")
+        return turns
+
+    def _turn(self, one: Turns, batch: int) -> list[list[int]]:
+        """Let one setting decode every reply once."""
+        self.decoder.use(one.speculation)
+        for stream, (length, anchor) in zip(self.streams, self._begun, strict=True):
+            stream.length, stream.anchor = length, anchor
+        replies: list[list[int]] = []
+        commits: list[int] = []
+        wall_s, cpu_s = time.perf_counter(), time.thread_time()
+        for first in range(0, len(self.streams), batch):
+            some, lengths = decode(self.decoder, self.streams[first : first + batch], self.tokens)
+            replies += some
+            commits += lengths
+        cpu_s, wall_s = time.thread_time() - cpu_s, time.perf_counter() - wall_s
+        made = sum(map(len, replies)) - len(replies)
+        one.accept_len = sum(commits) / len(commits)
+        one.wall_tps.append(made / wall_s)
+        one.cpu_tps.append(made / cpu_s)
+        if one.cpu_tps[-1] == max(one.cpu_tps):
+            split = self.decoder.times
+            parts = (split.draft_s, split.build_s, split.verify_s, split.commit_s)
+            one.split_ms = tuple(1000 * part / split.steps for part in parts)  # type: ignore[assignment]
+        return replies
 
 
 def show(context: int, batch: int, turns: dict[str, Turns], prefill_tps: float) -> None:
@@ -205,8 +224,9 @@ def main() -> int:
     asked = command.parse_args()
     print(f"{machine()}; {asked.tokens} tokens a reply, best of {asked.repeats} turns; ms per step in the last columns")
     for context in asked.contexts:
+        bench = Bench(asked.pair, context, asked.tokens)
         for batch in asked.batches:
-            show(context, batch, *measure_cell(asked.pair, context, batch, asked.tokens, asked.repeats))
+            show(context, batch, bench.cell(batch, asked.repeats), bench.prefill_tps)
     return 0
 
 
