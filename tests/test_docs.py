@@ -64,7 +64,9 @@ def test_every_field_of_the_spec_says_what_it_means():
     assert not bare
 
 
-@pytest.mark.parametrize("page", sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*/*.md")]), ids=str)
+@pytest.mark.parametrize(
+    "page", sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*/*.md")]), ids=str
+)
 def test_links_of_a_page_exist(page):
     text = page.read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):

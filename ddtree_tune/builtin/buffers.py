@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 
 ROW_MULTIPLE = 4
 """OpenBLAS multiplies rows in fours; a remainder takes a slower kernel that costs more than the
-rows that fill it up (8 rows were 30 % faster than 7 and than 5 with AVX2, OpenBLAS 0.3.31)."""
+rows that fill it up (8 rows were 30 % faster than 7 and than 5 with AVX2, OpenBLAS 0.3.31).
+
+One row is filled up too, though a matrix-vector product would be faster: that is another kernel,
+which rounds differently, and a token must not depend on how many tokens are verified beside it."""
 
 HIDDEN_SCORE = np.float32(-1e9)
 """Added to the score of a token that may not be seen; its exponential is exactly 0."""
 
 
 def padded(count: int) -> int:
-    """Rows that a product of ``count`` rows computes; one row is a matrix-vector product."""
-    return count if count == 1 else -(-count // ROW_MULTIPLE) * ROW_MULTIPLE
+    """Rows that a product of ``count`` rows computes."""
+    return -(-count // ROW_MULTIPLE) * ROW_MULTIPLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,6 @@ _CUTS = 8
 """Counts per slice before another task is tried."""
 _SAMPLE_LINES = 200
 _NAME = re.compile(r"(?:def |`)([a-z_]\w*)\(")
-_WORD = re.compile(r"\b[a-z]{4,9}\b")
 
 
 class Task(BaseModel):
@@ -102,7 +101,10 @@ class CorpusPrompts:
         rng = np.random.default_rng(seed)
         self._starts = {kind: rng.permutation(_starts(lines)) for kind, lines in self._lines.items()}
         self._order = rng.permutation(len(tasks))
-        self._words = rng.permutation(sorted(set(_WORD.findall(" ".join(corpus.code[:20_000])))))
+        named = [(task.family, found[1]) for task in tasks if (found := _NAME.search(task.prompt)) is not None]
+        self._names: dict[str, list[str]] = {}
+        for family, name in dict.fromkeys(named):
+            self._names.setdefault(family, []).append(name)
 
     async def cut(self, cell: Cell, stream: int, index: int, counter: Counter) -> Prompt:
         """See ``Prompts``; tasks are tried in a fixed order until one fits.
@@ -159,13 +161,13 @@ class CorpusPrompts:
         return None
 
     async def _bare(self, cell: Cell, number: int, task: Task, counter: Counter) -> Prompt | None:
-        """Rename the task's function, so that the same task is another prompt."""
+        """Give the task's function a name that its family uses, numbered once they are used up."""
         name = _NAME.search(task.prompt)
         if name is None:
             return None
-        more, first = divmod(number, len(self._words))
-        words = [str(self._words[first]), *([str(self._words[more % len(self._words)])] if more else [])]
-        fresh = "_".join([*words, *name[1].split("_")[1:]])
+        names = self._names[task.family]
+        more, first = divmod(number, len(names))
+        fresh = f"{names[first]}_{more}" if more else names[first]
         text = re.sub(rf"\b{re.escape(name[1])}\b", fresh, task.prompt)
         tokens = await counter.count(text, "bare")
         return (

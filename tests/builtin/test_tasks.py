@@ -7,7 +7,7 @@ import pytest
 
 from ddtree_tune.builtin.train import chat
 from ddtree_tune.builtin.train.families import FAMILIES
-from ddtree_tune.builtin.train.problems import FIVE_KINDS, FOLDER, STRANGE, draw_problems, draw_prompts
+from ddtree_tune.builtin.train.problems import FIVE_KINDS, FOLDER, LOAD_PROMPTS, STRANGE, draw_problems, draw_prompts
 from ddtree_tune.builtin.train.tasks import ASKS, draw_calls, draw_task, evaluate, is_held_out
 
 
@@ -70,8 +70,8 @@ def test_shipped_problems_are_what_the_script_writes_and_their_references_pass(n
 
 def test_shipped_prompts_are_distinct_and_cover_every_family():
     rows = [json.loads(line) for line in (FOLDER / "tasks.jsonl").read_text().splitlines()]
-    assert rows == draw_prompts(400, seed=4)
-    assert len({row["prompt"] for row in rows}) == 400
+    assert rows == draw_prompts(LOAD_PROMPTS, seed=4)
+    assert len({row["prompt"] for row in rows}) == LOAD_PROMPTS
     assert {row["family"] for row in rows} == set(FAMILIES)
 
 

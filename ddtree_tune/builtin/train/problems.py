@@ -25,7 +25,7 @@ FIVE_KINDS = ("merge_sorted", "binary_search", "balanced", "roman", "rle")
 STRANGE = ("plain_", "old_", "our_", "pure_", "tiny_")
 """Name parts that no training name has; the tiny target often copies such a name wrongly."""
 CALLS = 8
-LOAD_PROMPTS = 400
+LOAD_PROMPTS = 1200
 
 
 @dataclass(frozen=True, slots=True)
