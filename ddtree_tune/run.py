@@ -7,6 +7,7 @@ wrong, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,9 +48,28 @@ def read_spec(path: Path) -> SweepSpec:
     return SweepSpec.parse(text, str(path))
 
 
+def dialect_of(spec: SweepSpec) -> Dialect:
+    """How the spec's engine spells the knobs.
+
+    Raises:
+        SpecError: the drafter's folder does not say its block size.
+    """
+    if spec.engine.draft_model is None:
+        return BuiltinDialect()
+    config = Path(spec.engine.draft_model) / "config.json"
+    try:
+        return BuiltinDialect(block_size=int(json.loads(config.read_text(encoding="utf-8"))["block_size"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SpecError(
+            f"engine.draft_model must be the folder of a drafter whose config.json has a block_size, "
+            f"but got {spec.engine.draft_model!r}: {type(error).__name__}: {error}"
+        ) from None
+
+
 def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
     """Run a new sweep in a folder of its own below ``results``."""
     spec = read_spec(spec_path)
+    dialect_of(spec)  # what is wrong with the spec is said before anything is written
     folder = results / f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     store = Store(str(folder.resolve()))
     store.write_spec(spec_path.read_text(encoding="utf-8"))
@@ -59,12 +79,14 @@ def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
 
 def resume(folder: Path, *, quiet: bool) -> int:
     """Go on with an interrupted sweep: what is complete stays, what is missing runs."""
+    if not (folder / "sweep.yaml").is_file():
+        raise SpecError(f"{folder} must be the results folder of a sweep, but got no sweep.yaml in it")
     store = Store(str(folder.resolve()))
     return _sweep(SweepSpec.parse(store.read_spec(), str(folder / "sweep.yaml")), store, quiet=quiet)
 
 
 def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
-    dialect = BuiltinDialect()
+    dialect = dialect_of(spec)
     records = store.read_records()
     study = Study(spec, dialect, records)
     progress = Progress(plan(spec), quiet=quiet, records=list(records))
@@ -76,10 +98,10 @@ def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
         pass  # Ctrl-C before or after Tune's own handling of it
     finally:
         progress.close()
-    return _answer(spec, store, complete=study.done)
+    return _answer(spec, store, study)
 
 
-def _answer(spec: SweepSpec, store: Store, *, complete: bool) -> int:
+def _answer(spec: SweepSpec, store: Store, study: Study) -> int:
     """Conclude from what is on disk, print it, and leave the winner's command."""
     records: Sequence[TrialRecord] = store.read_records()
     conclusion = conclude(records, spec)
@@ -87,7 +109,10 @@ def _answer(spec: SweepSpec, store: Store, *, complete: bool) -> int:
     if script is not None:
         store.write_text("winner.sh", script)
     print("\n".join(answer_lines(conclusion, records, spec, root=store.root)))
-    if not complete:
+    if study.stopped is not None:
+        print(f"\nGiven up: {study.stopped}.")
+        return 1
+    if not study.done:
         print(f"\nInterrupted; what is complete is kept. Go on with: ddtree-tune resume {store.root}")
         return INTERRUPTED
     return 0 if any(record.status is TrialStatus.COMPLETE for record in records) else 1

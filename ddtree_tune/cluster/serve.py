@@ -1,9 +1,10 @@
 """A Ray Serve deployment that owns one engine process on a trial's node.
 
 Serve restarts a replica that dies, silently and within seconds; a restarted engine would be another
-server under the trial's name. So the trial owns a lease, each replica claims it, and only the first
-one may start an engine. When the lease is gone, because the trial or its driver died, the replica
-stops its engine and deletes its own application: Serve itself would keep it for ever.
+server under the trial's name. So the trial's process owns a lease, each replica claims its
+application there, and only the first one may start an engine. When the lease is gone, because that
+process or its driver died, the replica stops its engine and deletes its own application: Serve
+itself would keep it for ever.
 """
 
 from __future__ import annotations
@@ -36,15 +37,16 @@ REPLY_S = 30.0
 
 
 class Lease:
-    """Held by the trial; whoever can no longer reach it has no trial to serve."""
+    """Held by the process that runs trials; whoever can no longer reach it has no trial to serve."""
 
     def __init__(self) -> None:
-        self._claims = 0
+        self._claimed: set[str] = set()
 
-    def claim(self) -> int:
-        """Count the replicas that asked; the first gets 1."""
-        self._claims += 1
-        return self._claims
+    def claim(self, app: str) -> bool:
+        """Whether the caller is the first replica of this application."""
+        first = app not in self._claimed
+        self._claimed.add(app)
+        return first
 
     def ping(self) -> None:
         """Answer while the trial lives."""
@@ -53,13 +55,18 @@ class Lease:
 _LeaseActor = ray.remote(Lease)
 
 
+def new_lease(name: str) -> ActorHandle[Any]:
+    """A lease that lives as long as the process that asks for it."""
+    return _LeaseActor.options(num_cpus=0, name=name).remote()
+
+
 class EngineServer:
     """The replica: ``NodeEngine`` behind Serve's handle, tied to the lease."""
 
     def __init__(self, lease: ActorHandle[Any], spec: SweepSpec, dialect: Dialect, app: str) -> None:
         self._lease = lease
         self._app = app
-        self._first = ray.get(lease.claim.remote()) == 1
+        self._first: bool = ray.get(lease.claim.remote(app))
         self._engine = NodeEngine(spec, dialect, name=app, node_id=this_node())
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
 
@@ -107,16 +114,15 @@ _deployment = serve.deployment(
 class ServedEngine:
     """``ports.Engine`` over a Serve application of this trial, on this trial's node."""
 
-    def __init__(self, spec: SweepSpec, dialect: Dialect, *, app: str) -> None:
+    def __init__(self, spec: SweepSpec, dialect: Dialect, *, app: str, lease: ActorHandle[Any]) -> None:
         self._spec = spec
         self._dialect = dialect
         self._app = app
-        self._lease: ActorHandle[Any] | None = None
+        self._lease = lease
         self._handle: DeploymentHandle[Any] | None = None
 
     def start(self, config: EngineConfig) -> EngineHandle:
         """Deploy the replica, then launch the server in it."""
-        self._lease = _LeaseActor.options(num_cpus=0, name=f"lease-{self._app}").remote()
         placed = _deployment.options(
             name=self._app, ray_actor_options={"num_cpus": 0, "label_selector": {"ray.io/node-id": this_node()}}
         )
@@ -140,7 +146,7 @@ class ServedEngine:
         return state
 
     def stop(self) -> str:
-        """Stop the server and delete the application; the lease ends with it."""
+        """Stop the server and delete the application."""
         handle, self._handle = self._handle, None
         if handle is None:
             return ""
@@ -148,9 +154,6 @@ class ServedEngine:
             log: str = _reply(handle.stop.remote(), 2 * self._spec.engine.stop_grace_s + REPLY_S)
         finally:
             serve.delete(self._app)
-            lease, self._lease = self._lease, None
-            if lease is not None:
-                ray.kill(lease)
         return log
 
     def _deployed(self) -> DeploymentHandle[Any]:

@@ -16,7 +16,7 @@ from ray import tune
 
 from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
 from ddtree_tune.cluster.placement import this_node
-from ddtree_tune.cluster.serve import ServedEngine
+from ddtree_tune.cluster.serve import ServedEngine, new_lease
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.trial import TrialEvent, World, run_trial
 
@@ -59,6 +59,7 @@ class TuneTrial(tune.Trainable):
         self._loader = RemoteLoader(spec, name=f"load-{node}-{id(self):x}")
         self._grader = RemoteGrader(spec, name=f"grade-{node}-{id(self):x}")
         self._sink = RemoteSink(store)
+        self._lease = new_lease(f"lease-{node}-{id(self):x}")
         self._story = self._begin(config[PROPOSAL])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -85,6 +86,6 @@ class TuneTrial(tune.Trainable):
         """Nothing to load, see ``save_checkpoint``."""
 
     def _begin(self, proposal: Proposal) -> Generator[TrialEvent, None, None]:
-        engine = ServedEngine(self._spec, self._dialect, app=f"trial-{proposal.trial_id}")
+        engine = ServedEngine(self._spec, self._dialect, app=f"trial-{proposal.trial_id}", lease=self._lease)
         world = World(engine, self._loader, self._grader, _ThisNode(), self._sink)
         return run_trial(self._spec, self._dialect, proposal, world)

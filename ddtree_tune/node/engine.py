@@ -226,5 +226,6 @@ def _owns_port(pid: int, port: int) -> bool | None:
         connections = psutil.net_connections("tcp")
     except (psutil.AccessDenied, psutil.NoSuchProcess):
         return None
-    owners = {one.pid for one in connections if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port}
+    listening = [one for one in connections if one.status == psutil.CONN_LISTEN and one.laddr]
+    owners = {one.pid for one in listening if one.laddr and one.laddr.port == port}
     return bool(owners & ours) if owners - {None} else None

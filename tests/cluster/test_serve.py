@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray import serve
 
-from ddtree_tune.cluster.serve import ServedEngine
+from ddtree_tune.cluster.serve import ServedEngine, new_lease
 from ddtree_tune.core.errors import EngineError, FailureClass
 from ddtree_tune.core.spec import SweepSpec
 from tests.node.test_engine import CONFIG, SPEC, ScriptDialect, gone, listening
@@ -19,7 +19,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_nodes")]
 
 
 def served(mode, app, pids=""):
-    return ServedEngine(SweepSpec.parse(SPEC, "s"), ScriptDialect(mode=mode, pids=str(pids)), app=app)
+    dialect = ScriptDialect(mode=mode, pids=str(pids))
+    return ServedEngine(SweepSpec.parse(SPEC, "s"), dialect, app=app, lease=new_lease(f"lease-{app}"))
 
 
 def wait_for(condition, limit_s=20):

@@ -1,0 +1,88 @@
+"""One whole sweep as a user starts it: the command, the built-in engine, Ray, the files and the answer."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.node.store import Store
+
+pytestmark = pytest.mark.ray
+
+SPEC = """
+name: tiny
+space: {budget: [4, 8], topk: [4], window: [none]}
+seeds: [{budget: 8, topk: 4, window: none}]
+load: {contexts: [60], concurrency: [1, 2], output_tokens: 32, window_s: 0.5}
+coding: {problems: five_kinds, limit: 2, max_tokens: 400}
+search: {trials: 4, final: {settings: 1, rounds: 1}}
+"""
+
+
+def command(*argv):
+    return subprocess.run(
+        [sys.executable, "-m", *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(tmp_path):
+    (tmp_path / "tiny.yaml").write_text(SPEC)
+    done = command("ddtree_tune.run", str(tmp_path / "tiny.yaml"), "--results", str(tmp_path / "results"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "results").iterdir()
+    store = Store(str(folder))
+    records = store.read_records(raw=True)
+    searched = [record for record in records if record.proposal.origin is not Origin.FINAL]
+    assert [record.config.label for record in searched] == ["no speculation", "chain", "8/4/none", "4/4/none"]
+    assert {record.status for record in records} == {TrialStatus.COMPLETE}
+    assert len(records) == 7
+    for record in searched:
+        assert [cell.metrics.concurrency for cell in record.cells] == [1, 2]
+        assert all(cell.metrics.output_tps > 0 for cell in record.cells)
+        assert all(abs(cell.metrics.prompt_tokens_mean - 60) <= 8 for cell in record.cells)
+        assert len(record.attempts) == 2
+        assert record.effective.max_running_requests == 2
+        assert record.plan.served_model_name.startswith(f"trial-{record.trial_id}")
+        assert "fired up and ready to roll" in record.log or (folder / "logs" / record.trial_id / "server.log").exists()
+    speculating = [record for record in records if record.config.algorithm != "none"]
+    assert all(cell.metrics.accept_len > 1.5 for record in speculating for cell in record.cells)
+    assert all(cell.metrics.accept_len is None for cell in records[0].cells)
+    assert all(record.gate.lossless for record in records if record.proposal.reference is not None)
+    assert store.read_spec() == SPEC
+    assert (folder / "fingerprint.json").exists()
+    assert "x no speculation" in done.stdout
+    assert str(folder) in done.stdout
+
+    again = command("ddtree_tune.cli", "resume", str(folder))
+    assert again.returncode == 0, again.stderr
+    assert len(store.read_records()) == 7  # nothing was missing, nothing ran twice
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("ddtree_tune.run", "missing.yaml"), "missing.yaml: the spec must be a readable YAML file"),
+        (("ddtree_tune.cli", "plan", "missing.yaml"), "missing.yaml: the spec must be"),
+        (("ddtree_tune.run",), "required: spec"),
+        (("ddtree_tune.cli", "resume", "nowhere"), "nowhere"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(argv, words):
+    done = command(*argv)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_plan_counts_trials_and_touches_no_node(tmp_path):
+    done = command("ddtree_tune.cli", "plan", str(Path(__file__).parents[2] / "search_spaces/laptop.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "12 trials: 2 baselines, 5 seeds, 5 by surrogate" in done.stdout
