@@ -29,6 +29,7 @@ from ddtree_tune.node.store import Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.record import TrialRecord
 
 INTERRUPTED = 130
