@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import platform
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -33,16 +35,7 @@ from ddtree_tune.builtin.weights import load_drafter, load_target
 from ddtree_tune.core.engine import Algorithm
 
 CHUNK = 256
-TASKS = (
-    "Write a Python function `count_vowels(text)` that returns how many vowels `text` has.",
-    "Please code a helper `total_of(numbers)` which computes the sum of the numbers in a list.",
-    "Write a function `is_palindrome(word)` that says whether `word` reads the same backwards.",
-    "Please code a helper `group_anagrams(words)` which groups the anagrams in `words`.",
-    "Write a function `binary_search(numbers, key)` that finds the index of `key` in a sorted list, or -1.",
-    "Please code a helper `caesar(text, shift)` which shifts each lowercase letter of `text`.",
-    "Write a function `flatten(nested)` that turns a list of lists into one list.",
-    "Please code a helper `most_common(items)` which returns the item that occurs most often.",
-)
+PROMPTS = 8
 BUDGETS = (3, 4, 7, 8, 12, 15, 16, 24, 32, 48, 64)
 """3, 7 and 15 fill the rows of a product in fours, for the root is a row too."""
 
@@ -81,10 +74,12 @@ def tree(budget: int, topk: int, window: int | None, block_size: int) -> Specula
 
 
 def prompts(codec: TextCodec, context: int) -> list[list[int]]:
-    """Chat prompts of about ``context`` tokens: a task, and code of the standard library before it."""
+    """Chat prompts of about ``context`` tokens: a task of the load, and code of the standard library before it."""
+    lines = (resources.files("ddtree_tune") / "problems" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
     source = codec.encode(inspect.getsource(argparse))
     made = []
-    for index, question in enumerate(TASKS):
+    for index in range(PROMPTS):
+        question = json.loads(lines[index * len(lines) // PROMPTS])["prompt"]
         task = question
         room = context - len(codec.encode(question)) - 24
         if room > 0:
