@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
     from ddtree_tune.builtin.weights import ModelConfig
 
-ROW_MULTIPLE = 4
-"""OpenBLAS multiplies rows in fours; a remainder takes a slower kernel that costs more than the
-rows that fill it up (8 rows were 30 % faster than 7 and than 5 with AVX2, OpenBLAS 0.3.31).
-
-One row is filled up too, though a matrix-vector product would be faster: that is another kernel,
-which rounds differently, and a token must not depend on how many tokens are verified beside it."""
+ROW_MULTIPLE = 12
+"""OpenBLAS multiplies rows in twelves (AVX2, 0.3.31); what is left over takes other kernels, which
+round differently. Every product is filled up, so a token's linear layers give the same bits whether
+it is decoded alone, in a batch or in a tree, and greedy text does not depend on the setting. A
+matrix-vector product would decode a single user more than twice as fast: benchmarks/builtin."""
 
 HIDDEN_SCORE = np.float32(-1e9)
 """Added to the score of a token that may not be seen; its exponential is exactly 0."""

@@ -442,7 +442,12 @@ def test_an_ordinary_user_can_run_it_too(level):
     script = ["set -e", "mount -t tmpfs -o mode=755 tmpfs /mnt"]
     script += [f"mkdir /mnt/{number}; mount --rbind {path} /mnt/{number}" for number, path in enumerate(closed)]
     script += [f"mount -t tmpfs -o mode=755 tmpfs {shut}" for shut in dict.fromkeys(closed.values())]
-    script += [f"mkdir -p {path}; mount --rbind /mnt/{number} {path}" for number, path in enumerate(closed)]
+    # What is in it, one by one: the folder itself may be the closed one.
+    script += [
+        f'mkdir -p {path}; for from in /mnt/{number}/*; do to={path}/${{from##*/}}; '
+        'if [ -d "$from" ]; then mkdir -p "$to"; else touch "$to"; fi; mount --rbind "$from" "$to"; done'
+        for number, path in enumerate(closed)
+    ]
     script += ['exec setpriv --reuid 65534 --regid 65534 --clear-groups "$@"']
     code = f"""
         import os
