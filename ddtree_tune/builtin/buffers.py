@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 ROW_MULTIPLE = 12
 """OpenBLAS multiplies rows in twelves (AVX2, 0.3.31); what is left over takes other kernels, which
 round differently. Every product is filled up, so a token's linear layers give the same bits whether
-it is decoded alone, in a batch or in a tree, and greedy text does not depend on the setting. A
-matrix-vector product would decode a single user more than twice as fast: benchmarks/builtin."""
+it is decoded alone, in a batch or in a tree. Attention makes no such promise: its sums depend on the
+tokens beside it, by 6e-5 of a logit. A matrix-vector product would decode a single user more than
+twice as fast: benchmarks/builtin."""
 
 HIDDEN_SCORE = np.float32(-1e9)
 """Added to the score of a token that may not be seen; its exponential is exactly 0."""
