@@ -444,7 +444,7 @@ def test_an_ordinary_user_can_run_it_too(level):
     script += [f"mount -t tmpfs -o mode=755 tmpfs {shut}" for shut in dict.fromkeys(closed.values())]
     # What is in it, one by one: the folder itself may be the closed one.
     script += [
-        f'mkdir -p {path}; for from in /mnt/{number}/*; do to={path}/${{from##*/}}; '
+        f"mkdir -p {path}; for from in /mnt/{number}/*; do to={path}/${{from##*/}}; "
         'if [ -d "$from" ]; then mkdir -p "$to"; else touch "$to"; fi; mount --rbind "$from" "$to"; done'
         for number, path in enumerate(closed)
     ]
