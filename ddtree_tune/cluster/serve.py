@@ -1,10 +1,12 @@
-"""A Ray Serve deployment that owns one engine process on a trial's node.
+"""A Ray Serve deployment that owns the engine processes of a node, one at a time.
 
-Serve restarts a replica that dies, silently and within seconds; a restarted engine would be another
-server under the trial's name. So the trial's process owns a lease, each replica claims its
-application there, and only the first one may start an engine. When the lease is gone, because that
-process or its driver died, the replica stops its engine and deletes its own application: Serve
-itself would keep it for ever.
+One application serves all trials of a trial process: deploying it takes seconds, and every trial
+still has an engine of its own. Serve restarts a replica that dies, silently and within seconds; the
+new replica holds no engine and starts none until a trial asks, so nothing can answer under the name
+of a trial whose replica died.
+
+The trial's process owns a lease. When the lease is gone, because that process or its driver died,
+the replica stops its engine and deletes its own application: Serve itself would keep it for ever.
 """
 
 from __future__ import annotations
@@ -34,19 +36,11 @@ if TYPE_CHECKING:
 LEASE_PERIOD_S = 0.5
 REPLY_S = 30.0
 """How long a replica may take beyond what the call itself may take."""
+_LOST = FailureClass.NODE_LOST
 
 
 class Lease:
     """Held by the process that runs trials; whoever can no longer reach it has no trial to serve."""
-
-    def __init__(self) -> None:
-        self._claimed: set[str] = set()
-
-    def claim(self, app: str) -> bool:
-        """Whether the caller is the first replica of this application."""
-        first = app not in self._claimed
-        self._claimed.add(app)
-        return first
 
     def ping(self) -> None:
         """Answer while the trial lives."""
@@ -55,45 +49,48 @@ class Lease:
 _LeaseActor = ray.remote(Lease)
 
 
-def new_lease(name: str) -> ActorHandle[Any]:
-    """A lease that lives as long as the process that asks for it."""
-    return _LeaseActor.options(num_cpus=0, name=name).remote()
-
-
 class EngineServer:
     """The replica: ``NodeEngine`` behind Serve's handle, tied to the lease."""
 
     def __init__(self, lease: ActorHandle[Any], spec: SweepSpec, dialect: Dialect, app: str) -> None:
         self._lease = lease
+        self._spec = spec
+        self._dialect = dialect
         self._app = app
-        self._first: bool = ray.get(lease.claim.remote(app))
-        self._engine = NodeEngine(spec, dialect, name=app, node_id=this_node())
+        self._engine: NodeEngine | None = None
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
 
-    async def start(self, config: EngineConfig) -> EngineHandle:
-        """See ``ports.Engine``."""
-        if not self._first:
-            raise EngineError("the engine's replica died and Serve restarted it", FailureClass.NODE_LOST)
+    async def start(self, config: EngineConfig, name: str) -> EngineHandle:
+        """Launch the engine of the trial of this name, once no other is left; see ``ports.Engine``."""
+        if self._engine is not None:
+            await asyncio.to_thread(self._engine.stop)
+        self._engine = NodeEngine(self._spec, self._dialect, name=name, node_id=this_node())
         return await asyncio.to_thread(self._engine.start, config)
 
     async def probe(self, handle: EngineHandle) -> Probe:
         """See ``ports.Engine``."""
-        return await asyncio.to_thread(self._engine.probe, handle)
+        return await asyncio.to_thread(self._held().probe, handle)
 
     async def state(self) -> EngineState:
         """See ``ports.Engine``."""
-        return await asyncio.to_thread(self._engine.state)
+        return await asyncio.to_thread(self._held().state)
 
     async def stop(self) -> str:
         """See ``ports.Engine``."""
-        return await asyncio.to_thread(self._engine.stop)
+        return await asyncio.to_thread(self._held().stop)
+
+    def _held(self) -> NodeEngine:
+        if self._engine is None:
+            raise EngineError("the engine's replica died, its engine with it, and Serve restarted it", _LOST)
+        return self._engine
 
     def _watch(self) -> None:
         while True:
             try:
                 ray.get(self._lease.ping.remote())
             except RayActorError:
-                self._engine.stop()
+                if self._engine is not None:
+                    self._engine.stop()
                 serve.delete(self._app, _blocking=False)
                 return
             time.sleep(LEASE_PERIOD_S)
@@ -111,33 +108,58 @@ _deployment = serve.deployment(
 )
 
 
-class ServedEngine:
-    """``ports.Engine`` over a Serve application of this trial, on this trial's node."""
+class EngineApp:
+    """The Serve application of one trial process, on its node; lives as long as that process."""
 
-    def __init__(self, spec: SweepSpec, dialect: Dialect, *, app: str, lease: ActorHandle[Any]) -> None:
-        self._spec = spec
+    def __init__(self, spec: SweepSpec, dialect: Dialect, *, name: str) -> None:
+        self.spec = spec
+        self.name = name
         self._dialect = dialect
+        self._lease = _LeaseActor.options(num_cpus=0, name=f"lease-{name}").remote()
+        self._handle: DeploymentHandle[Any] | None = None
+
+    def deployed(self) -> DeploymentHandle[Any]:
+        """The application's handle; deploys it first if it is not there.
+
+        Raises:
+            EngineError: Serve cannot deploy it.
+        """
+        if self._handle is None:
+            placed = _deployment.options(
+                name=self.name, ray_actor_options={"num_cpus": 0, "label_selector": {"ray.io/node-id": this_node()}}
+            )
+            bound = placed.bind(self._lease, self.spec, self._dialect, self.name)
+            try:
+                self._handle = serve.run(bound, name=self.name, route_prefix=None)
+            except RuntimeError as error:
+                raise EngineError(f"Serve must deploy {self.name}, but got: {error}", _LOST) from None
+        return self._handle
+
+    def delete(self) -> None:
+        """Delete the application; whatever engine is left ends with it. Safe to call twice."""
+        if self._handle is not None:
+            self._handle = None
+            serve.delete(self.name)
+
+
+class ServedEngine:
+    """``ports.Engine`` of one trial over the application of its process."""
+
+    def __init__(self, app: EngineApp, *, name: str) -> None:
         self._app = app
-        self._lease = lease
+        self._name = name
         self._handle: DeploymentHandle[Any] | None = None
 
     def start(self, config: EngineConfig) -> EngineHandle:
-        """Deploy the replica, then launch the server in it."""
-        placed = _deployment.options(
-            name=self._app, ray_actor_options={"num_cpus": 0, "label_selector": {"ray.io/node-id": this_node()}}
-        )
-        try:
-            self._handle = serve.run(
-                placed.bind(self._lease, self._spec, self._dialect, self._app), name=self._app, route_prefix=None
-            )
-        except RuntimeError as error:
-            raise EngineError(f"Serve must deploy {self._app}, but got: {error}", FailureClass.NODE_LOST) from None
-        started: EngineHandle = _reply(self._handle.start.remote(config), self._spec.engine.start_deadline_s + REPLY_S)
+        """Launch the server in the replica."""
+        self._handle = self._app.deployed()
+        reply = self._handle.start.remote(config, self._name)
+        started: EngineHandle = _reply(reply, self._app.spec.engine.start_deadline_s + REPLY_S)
         return started
 
     def probe(self, handle: EngineHandle) -> Probe:
         """See ``ports.Engine``."""
-        seen: Probe = _reply(self._deployed().probe.remote(handle), self._spec.gate.deadline_s + REPLY_S)
+        seen: Probe = _reply(self._deployed().probe.remote(handle), self._app.spec.gate.deadline_s + REPLY_S)
         return seen
 
     def state(self) -> EngineState:
@@ -146,19 +168,20 @@ class ServedEngine:
         return state
 
     def stop(self) -> str:
-        """Stop the server and delete the application."""
+        """Stop the server; an application that cannot say that it did is deleted."""
         handle, self._handle = self._handle, None
         if handle is None:
             return ""
         try:
-            log: str = _reply(handle.stop.remote(), 2 * self._spec.engine.stop_grace_s + REPLY_S)
-        finally:
-            serve.delete(self._app)
+            log: str = _reply(handle.stop.remote(), 2 * self._app.spec.engine.stop_grace_s + REPLY_S)
+        except EngineError:
+            self._app.delete()
+            raise
         return log
 
     def _deployed(self) -> DeploymentHandle[Any]:
         if self._handle is None:
-            raise EngineError(f"{self._app} must be deployed first, but got a call before start")
+            raise EngineError(f"the engine of {self._name} must be started first, but got a call before start")
         return self._handle
 
 
@@ -171,8 +194,6 @@ def _reply(response: Any, limit_s: float) -> Any:
             raise error.cause from None
         raise EngineError(f"the engine's replica failed: {error.cause!r}") from None
     except TimeoutError:
-        raise EngineError(
-            f"the engine's replica must answer within {limit_s:g} s, but got silence", FailureClass.NODE_LOST
-        ) from None
+        raise EngineError(f"the engine's replica must answer within {limit_s:g} s, but got silence", _LOST) from None
     except RayError as error:
-        raise EngineError(f"the engine's replica is gone: {type(error).__name__}", FailureClass.NODE_LOST) from None
+        raise EngineError(f"the engine's replica is gone: {type(error).__name__}", _LOST) from None

@@ -16,7 +16,7 @@ from ray import tune
 
 from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
 from ddtree_tune.cluster.placement import this_node
-from ddtree_tune.cluster.serve import ServedEngine, new_lease
+from ddtree_tune.cluster.serve import EngineApp, ServedEngine
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.trial import TrialEvent, World, run_trial
 
@@ -52,14 +52,14 @@ class TuneTrial(tune.Trainable):
     """One configuration on one exclusive node. The process is reused for the node's next trial."""
 
     def setup(self, config: dict[str, Any], *, spec: SweepSpec, dialect: Dialect, store: ActorHandle[Any]) -> None:
-        """Make the actors that serve every trial of this process."""
+        """Make the actors and the Serve application that serve every trial of this process."""
         self._spec = spec
         self._dialect = dialect
-        node = this_node()[:8]
-        self._loader = RemoteLoader(spec, name=f"load-{node}-{id(self):x}")
-        self._grader = RemoteGrader(spec, name=f"grade-{node}-{id(self):x}")
+        place = f"{this_node()[:8]}-{id(self):x}"
+        self._loader = RemoteLoader(spec, name=f"load-{place}")
+        self._grader = RemoteGrader(spec, name=f"grade-{place}")
         self._sink = RemoteSink(store)
-        self._lease = new_lease(f"lease-{node}-{id(self):x}")
+        self._app = EngineApp(spec, dialect, name=f"engine-{place}")
         self._story = self._begin(config[PROPOSAL])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -76,8 +76,9 @@ class TuneTrial(tune.Trainable):
         return {EVENT: event, "stage": event.stage, "done": event.record is not None}
 
     def cleanup(self) -> None:
-        """End the story where it is: the server stops, the record is kept."""
+        """End the story where it is: the server stops, the record is kept, the application goes."""
         self._story.close()
+        self._app.delete()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing to save: the results folder is the state."""
@@ -86,6 +87,6 @@ class TuneTrial(tune.Trainable):
         """Nothing to load, see ``save_checkpoint``."""
 
     def _begin(self, proposal: Proposal) -> Generator[TrialEvent, None, None]:
-        engine = ServedEngine(self._spec, self._dialect, app=f"trial-{proposal.trial_id}", lease=self._lease)
+        engine = ServedEngine(self._app, name=f"trial-{proposal.trial_id}")
         world = World(engine, self._loader, self._grader, _ThisNode(), self._sink)
         return run_trial(self._spec, self._dialect, proposal, world)

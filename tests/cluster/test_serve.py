@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray import serve
 
-from ddtree_tune.cluster.serve import ServedEngine, new_lease
+from ddtree_tune.cluster.serve import EngineApp, ServedEngine
 from ddtree_tune.core.errors import EngineError, FailureClass
 from ddtree_tune.core.spec import SweepSpec
 from tests.node.test_engine import CONFIG, SPEC, ScriptDialect, gone, listening
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_nodes")]
 
 def served(mode, app, pids=""):
     dialect = ScriptDialect(mode=mode, pids=str(pids))
-    return ServedEngine(SweepSpec.parse(SPEC, "s"), dialect, app=app, lease=new_lease(f"lease-{app}"))
+    return EngineApp(SweepSpec.parse(SPEC, "s"), dialect, name=app)
 
 
 def wait_for(condition, limit_s=20):
@@ -30,46 +30,74 @@ def wait_for(condition, limit_s=20):
         time.sleep(0.1)
 
 
-def test_a_served_engine_starts_answers_and_is_gone_after_stop():
-    engine = served("ok", "trial-a")
-    handle = engine.start(CONFIG)
-    assert listening(handle.plan.port)
-    assert handle.served_model_name.startswith("trial-a-")
-    assert engine.state().alive
-    assert "ready" in engine.stop()
-    assert not listening(handle.plan.port)
-    assert "trial-a" not in serve.status().applications
-    assert engine.stop() == ""
+def running(app):
+    return serve.status().applications.get(app)
+
+
+def test_trials_share_an_application_and_each_has_an_engine_of_its_own():
+    app = served("ok", "engine-a")
+    ports = set()
+    for name in ("trial-1", "trial-2"):
+        engine = ServedEngine(app, name=name)
+        handle = engine.start(CONFIG)
+        assert listening(handle.plan.port)
+        assert handle.served_model_name.startswith(f"{name}-")
+        assert engine.state().alive
+        assert "ready" in engine.stop()
+        assert not listening(handle.plan.port)
+        assert engine.stop() == ""
+        ports.add(handle.plan.port)
+        replicas = running("engine-a").deployments["engine-a"].replica_states
+        assert sum(replicas.values()) == 1
+    assert len(ports) == 2
+    app.delete()
+    assert running("engine-a") is None
+    app.delete()
+
+
+def test_an_engine_that_a_trial_left_behind_is_ended_before_the_next_one_starts():
+    app = served("ok", "engine-e")
+    left = ServedEngine(app, name="trial-1").start(CONFIG)
+    following = ServedEngine(app, name="trial-2")
+    following.start(CONFIG)
+    assert not listening(left.plan.port)
+    following.stop()
+    app.delete()
 
 
 def test_an_engine_that_ends_at_start_keeps_its_class_across_serve():
-    engine = served("oom", "trial-b")
+    app = served("oom", "engine-b")
+    engine = ServedEngine(app, name="trial-1")
     with pytest.raises(EngineError, match="CUDA out of memory") as raised:
         engine.start(CONFIG)
     assert raised.value.failure is FailureClass.STARTUP_OOM
     assert "CUDA out of memory" in engine.state().log_tail
     engine.stop()
+    app.delete()
 
 
-def test_a_replica_that_serve_restarts_starts_no_second_engine(tmp_path):
-    engine = served("ok", "trial-c", tmp_path / "pids")
+def test_a_replica_that_serve_restarts_holds_no_engine_and_the_next_trial_gets_a_fresh_one(tmp_path):
+    app = served("ok", "engine-c", tmp_path / "pids")
+    engine = ServedEngine(app, name="trial-1")
     handle = engine.start(CONFIG)
     (server,) = json.loads((tmp_path / "pids").read_text())
     replica = psutil.Process(handle.pid).parent().pid
     os.kill(replica, signal.SIGKILL)
     assert gone([handle.pid, server])
 
-    def refused():
-        try:
-            return not engine.state().alive
-        except EngineError as error:
-            return error.failure is FailureClass.NODE_LOST
+    def restarted():
+        with pytest.raises(EngineError) as raised:
+            engine.state()
+        assert raised.value.failure is FailureClass.NODE_LOST
+        return "restarted" in str(raised.value)
 
-    wait_for(refused)
-    with pytest.raises(EngineError) as raised:
-        wait_for(lambda: engine._handle.start.remote(CONFIG).result(timeout_s=10))
-    assert "restarted" in str(raised.value) or "EngineError" in type(raised.value).__name__
-    engine.stop()
+    wait_for(restarted)
+    with pytest.raises(EngineError, match="restarted"):
+        engine.stop()
+    following = ServedEngine(app, name="trial-2")
+    assert listening(following.start(CONFIG).plan.port)
+    following.stop()
+    app.delete()
 
 
 def test_an_engine_ends_with_the_trial_that_held_its_lease(tmp_path):
@@ -78,12 +106,12 @@ def test_an_engine_ends_with_the_trial_that_held_its_lease(tmp_path):
     @ray.remote(num_cpus=0)
     class Trial:
         def start(self):
-            self.engine = served("ok", "trial-d", pids)
-            return self.engine.start(CONFIG)
+            self.app = served("ok", "engine-d", pids)
+            return ServedEngine(self.app, name="trial-1").start(CONFIG)
 
     trial = Trial.remote()
     handle = ray.get(trial.start.remote())
     assert listening(handle.plan.port)
     ray.kill(trial)
     assert gone([handle.pid, *json.loads(pids.read_text())])
-    wait_for(lambda: "trial-d" not in serve.status().applications)
+    wait_for(lambda: running("engine-d") is None)
