@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddtree_tune.core.coding import Attempt
-    from ddtree_tune.core.engine import EngineConfig, EngineHandle, EngineState
+    from ddtree_tune.core.engine import Endpoint, EngineConfig, EngineHandle, EngineState
     from ddtree_tune.core.gate import Probe
     from ddtree_tune.core.record import Fingerprint, TrialRecord
     from ddtree_tune.core.trace import CellRun
@@ -41,7 +41,7 @@ class Engine(Protocol):
 class Loader(Protocol):
     """Sends load."""
 
-    def run(self, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
+    def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
         """Measure one repeat of one cell."""
         ...
 
@@ -49,7 +49,7 @@ class Loader(Protocol):
 class Grader(Protocol):
     """Runs the coding evaluation."""
 
-    def run(self, handle: EngineHandle) -> Sequence[Attempt]:
+    def run(self, endpoint: Endpoint) -> Sequence[Attempt]:
         """Ask every problem and grade every reply."""
         ...
 

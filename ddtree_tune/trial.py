@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.coding import Attempt, PassRate
     from ddtree_tune.core.dialects import Dialect
-    from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineHandle
+    from ddtree_tune.core.engine import Difference, EffectiveConfig, Endpoint, EngineHandle
     from ddtree_tune.core.gate import GateVerdict
     from ddtree_tune.core.metrics import CellMetrics
     from ddtree_tune.core.record import Fingerprint, Proposal
@@ -48,7 +48,8 @@ class World:
 
     engine: Engine
     loader: Loader
-    grader: Grader
+    grader: Grader | None
+    """None where nothing is graded."""
     node: Node
     sink: Sink
 
@@ -184,7 +185,7 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
             book.effective,
             book.different,
             probe,
-            nonce=handle.served_model_name,
+            nonce=handle.endpoint.served_model_name,
             max_concurrency=spec.max_concurrency,
             reference=book.proposal.reference,
         )
@@ -197,7 +198,7 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
     for repeat in range(spec.load.repeats):
         for cell in spec.load.cells():
             with book.timed("load"):
-                run = _undisturbed(book, world, handle, cell, repeat)
+                run = _undisturbed(book, world, handle.endpoint, cell, repeat)
             runs = book.runs.setdefault(cell, [])
             runs.append(run)
             metrics = measure(runs, running_cap=cap, set_aside=book.set_aside[cell])
@@ -205,22 +206,22 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
             world.sink.write(book.record())
             yield TrialEvent("load", cell=book.cells[cell].metrics)
 
-    if book.proposal.coding and spec.coding:
+    if book.proposal.coding and world.grader:
         with book.timed("coding"):
-            book.attempts = tuple(world.grader.run(handle))
+            book.attempts = tuple(world.grader.run(handle.endpoint))
         _still_alive(world.engine)
         yield TrialEvent("coding", pass_rate=pass_rate(book.attempts))
 
 
-def _undisturbed(book: _Book, world: World, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
+def _undisturbed(book: _Book, world: World, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
     """One repeat of a cell; a busy moment of the machine is waited out by measuring once more."""
     for _ in range(RETRIES):
-        run = world.loader.run(handle, cell, repeat)
+        run = world.loader.run(endpoint, cell, repeat)
         _still_alive(world.engine)
         if not PASSING.intersection(measure([run]).flags):
             return run
         book.set_aside[cell] += 1
-    run = world.loader.run(handle, cell, repeat)
+    run = world.loader.run(endpoint, cell, repeat)
     _still_alive(world.engine)
     return run
 

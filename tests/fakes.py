@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from ddtree_tune.core.engine import EngineHandle, EngineState, LaunchPlan
+from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, LaunchPlan
 from ddtree_tune.core.record import Fingerprint
 from ddtree_tune.core.trace import CellRun, Phase, SpecCounters, Window
 from tests.core.test_engine import server_info
@@ -53,7 +53,7 @@ class FakeEngine:
             raise self.start_error
         self.config = config
         plan = LaunchPlan(("python", "-m", "x"), (), "127.0.0.1", 4000, "trial-1-abc")
-        return EngineHandle(plan.base_url, plan.served_model_name, plan, 1, "node-1", 0.5)
+        return EngineHandle(Endpoint(plan.base_url, plan.served_model_name), plan, 1, "node-1", 0.5)
 
     def probe(self, handle):
         self.log.append("probe")

@@ -14,6 +14,7 @@ from importlib.metadata import version
 import httpx
 import numpy as np
 
+from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.sse import SseParser
 from ddtree_tune.core.trace import CellRun
@@ -68,7 +69,7 @@ def row(server: TruthServer, client: type[EngineClient], streams: int, gap_ms: i
     cell = Cell(60, OUTPUT_TOKENS, ClosedLoop(streams), WINDOW_S)
     slots.EngineClient = client  # type: ignore[attr-defined]
     cpu, wall = time.process_time(), time.perf_counter()
-    run = asyncio.run(run_cell(server.base_url, MODEL, cell, words(cell), repeat=0))
+    run = asyncio.run(run_cell(Endpoint(server.base_url, MODEL), cell, words(cell), repeat=0))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     chunks = sum(len(trace.chunk_ns) for trace in run.traces)
     late = lateness_ms(server, run)

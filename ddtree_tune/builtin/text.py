@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import BaseModel, ConfigDict
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from ddtree_tune.builtin.weights import read_json
-from ddtree_tune.core.errors import EngineError, FailureClass, boundary
+from ddtree_tune.core.errors import EngineError, boundary
+from ddtree_tune.core.template import ChatTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,16 +16,6 @@ if TYPE_CHECKING:
 
 THINK_START = "<think>"
 THINK_END = "</think>"
-
-
-class TokenizerConfig(BaseModel):
-    """The part of ``tokenizer_config.json`` that the engine reads."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    chat_template: str | None = None
-    bos_token: str | None = None
-    eos_token: str | None = None
 
 
 class TextCodec:
@@ -41,18 +27,13 @@ class TextCodec:
         Raises:
             EngineError: a file is missing or not what it should be.
         """
-        config = read_json(folder / "tokenizer_config.json", TokenizerConfig)
         separate = folder / "chat_template.jinja"
-        # The options that model hubs render chat templates with.
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
         with boundary(EngineError, f"read the tokenizer and chat template of {folder}"):
             self._tokenizer = Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
-            source = separate.read_text(encoding="utf-8") if separate.exists() else config.chat_template
-            self._template = environment.from_string(source or "")
-        if not source:
-            raise EngineError(f"{folder} must hold a chat template, but got none", FailureClass.INVALID_CONFIG)
-        self._special = {"bos_token": config.bos_token or "", "eos_token": config.eos_token or ""}
+            self._template = ChatTemplate(
+                (folder / "tokenizer_config.json").read_text(encoding="utf-8"),
+                separate.read_text(encoding="utf-8") if separate.exists() else None,
+            )
         self.thinks = self._tokenizer.token_to_id(THINK_END) is not None
 
     def render(self, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
@@ -61,12 +42,7 @@ class TextCodec:
         Raises:
             ValueError: the template refuses the messages.
         """
-        try:
-            return self._template.render(
-                {"messages": messages, "add_generation_prompt": True} | self._special | dict(options)
-            )
-        except TemplateError as error:
-            raise ValueError(f"messages must fit the chat template, but got: {error}") from None
+        return self._template.render(messages, options)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Tokens of a text.

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from ddtree_tune.core.coding import Attempt
-    from ddtree_tune.core.engine import EngineHandle
+    from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.record import TrialRecord
-    from ddtree_tune.core.spec import SweepSpec
+    from ddtree_tune.core.spec import CodingSpec, LoadSpec
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
 
@@ -33,8 +33,8 @@ class Worker:
     an event loop, and the ports start loops of their own.
     """
 
-    def __init__(self, kind: type[NodeLoader | NodeGrader], spec: SweepSpec) -> None:
-        self._port = kind(spec)
+    def __init__(self, kind: type[NodeLoader | NodeGrader], *arguments: Any, **named: Any) -> None:
+        self._port = kind(*arguments, **named)
 
     def run(self, *arguments: Any) -> Any:
         """Call the port."""
@@ -48,24 +48,26 @@ _StoreActor = ray.remote(Store)
 class RemoteLoader:
     """``ports.Loader`` in an actor of its own, so that nothing else runs in the client's process."""
 
-    def __init__(self, spec: SweepSpec, *, name: str) -> None:
-        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(NodeLoader, spec)
+    def __init__(self, load: LoadSpec, *, seed: int, stall_s: float, name: str) -> None:
+        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(NodeLoader, load, seed=seed, stall_s=stall_s)
 
-    def run(self, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
+    def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
         """See ``ports.Loader``."""
-        result: CellRun = _result(self._actor.run.remote(handle, cell, repeat), LoadError, "the load actor")
+        result: CellRun = _result(self._actor.run.remote(endpoint, cell, repeat), LoadError, "the load actor")
         return result
 
 
 class RemoteGrader:
     """``ports.Grader`` in an actor of its own."""
 
-    def __init__(self, spec: SweepSpec, *, name: str) -> None:
-        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(NodeGrader, spec)
+    def __init__(self, coding: CodingSpec, *, served: int, stall_s: float, name: str) -> None:
+        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(
+            NodeGrader, coding, served=served, stall_s=stall_s
+        )
 
-    def run(self, handle: EngineHandle) -> Sequence[Attempt]:
+    def run(self, endpoint: Endpoint) -> Sequence[Attempt]:
         """See ``ports.Grader``."""
-        result: Sequence[Attempt] = _result(self._actor.run.remote(handle), GradeError, "the grading actor")
+        result: Sequence[Attempt] = _result(self._actor.run.remote(endpoint), GradeError, "the grading actor")
         return result
 
 

@@ -56,8 +56,13 @@ class TuneTrial(tune.Trainable):
         self._spec = spec
         self._dialect = dialect
         place = f"{this_node()[:8]}-{id(self):x}"
-        self._loader = RemoteLoader(spec, name=f"load-{place}")
-        self._grader = RemoteGrader(spec, name=f"grade-{place}")
+        stall_s = spec.engine.stall_s
+        self._loader = RemoteLoader(spec.load, seed=spec.search.seed, stall_s=stall_s, name=f"load-{place}")
+        self._grader = (
+            RemoteGrader(spec.coding, served=max(spec.load.concurrency), stall_s=stall_s, name=f"grade-{place}")
+            if spec.coding
+            else None
+        )
         self._sink = RemoteSink(store)
         self._app = EngineApp(spec, dialect, name=f"engine-{place}")
         self._story = self._begin(config[PROPOSAL])

@@ -121,12 +121,36 @@ class LaunchPlan:
         return f"http://{self.host}:{self.port}"
 
 
+class Route(StrEnum):
+    """Through which of a server's doors the load goes."""
+
+    CHAT = "chat"
+    """The OpenAI chat stream; the server applies the model's chat template."""
+    GENERATE = "generate"
+    """SGLang's native ``/generate``, which counts verify steps in every version; we apply the template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A running server as load and coding evaluation see it, whoever launched it."""
+
+    base_url: str
+    """Scheme, host and port, without ``/v1``."""
+    served_model_name: str
+    route: Route = Route.CHAT
+    template: str | None = None
+    """Folder with the model's chat template; None where the server applies it."""
+    spec_details: bool = True
+    """Whether to ask a chat stream for speculation counters; some servers refuse the field."""
+    api_key: str | None = field(default=None, repr=False)
+    """Bearer token, where the server wants one."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineHandle:
     """A server that runs and that we own."""
 
-    base_url: str
-    served_model_name: str
+    endpoint: Endpoint
     plan: LaunchPlan
     pid: int
     node_id: str

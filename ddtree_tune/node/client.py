@@ -17,16 +17,20 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 from pydantic import ValidationError
 
+from ddtree_tune.core.engine import Route
 from ddtree_tune.core.errors import EngineError, boundary
 from ddtree_tune.core.sse import SseParser
 from ddtree_tune.core.trace import Phase, RequestError, RequestTrace
 from ddtree_tune.node.live import ChatRequest, LiveTrace, Messages, user
 from ddtree_tune.node.replies import TokenCount, charged
 from ddtree_tune.node.stream import DETAIL_CHARS, StreamFault, judge, not_a_stream, read_chat, read_generate
+from ddtree_tune.node.template import chat_template
 from ddtree_tune.node.wire import Address, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ddtree_tune.core.engine import Endpoint
 
 __all__ = ["ChatRequest", "EngineClient", "user"]
 
@@ -49,35 +53,34 @@ class EngineClient:
 
     def __init__(
         self,
-        base_url: str,
-        model: str,
+        endpoint: Endpoint,
         *,
         timeout_s: float,
         stall_s: float,
         connect_s: float = 5.0,
-        spec_details: bool = True,
-        api_key: str | None = None,
     ) -> None:
         """Set up; no connection is made yet.
 
         Args:
-            base_url: scheme, host and port, without ``/v1``.
-            model: the served name.
+            endpoint: the server, and through which door to ask it.
             timeout_s: most time for a whole request.
             stall_s: most time without a byte.
             connect_s: most time for a connection.
-            spec_details: ask for speculation counters; leave out for servers that refuse the field.
-            api_key: bearer token, where the server wants one.
+
+        Raises:
+            SpecError: the endpoint's chat template cannot be used.
         """
-        self._base_url = base_url.rstrip("/")
-        self._model = model
+        self._base_url = endpoint.base_url.rstrip("/")
+        self._model = endpoint.served_model_name
+        self._route = endpoint.route
+        self._template = None if endpoint.template is None else chat_template(endpoint.template)
         self._timeout_s = timeout_s
-        self._spec_details = spec_details
+        self._spec_details = endpoint.spec_details
         self._counting: _Counting | None = None
         self._stall_s = stall_s
         self._connect_s = connect_s
         self._address = Address.of(self._base_url)
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
         self._http = httpx.AsyncClient(
             base_url=self._base_url,
             headers=self._headers,
@@ -202,7 +205,8 @@ class EngineClient:
 
     def _streamed(self, request: ChatRequest) -> tuple[str, dict[str, Any], Callable[[str, int, LiveTrace], None]]:
         """Where to send a request, what, and how to read each event."""
-        if request.messages is None:
+        prompt = self._native_prompt(request)
+        if prompt is not None:
             sampling: dict[str, Any] = {
                 "max_new_tokens": request.max_tokens,
                 "temperature": request.temperature,
@@ -211,11 +215,11 @@ class EngineClient:
             }
             if request.seed is not None:
                 sampling["sampling_seed"] = request.seed
-            native = {"text": request.prompt, "sampling_params": sampling, "stream": True}
+            native = {"text": prompt, "sampling_params": sampling, "stream": True}
             return "/generate", native | dict(request.extra), read_generate
         body: dict[str, Any] = {
             "model": self._model,
-            "messages": [dict(message) for message in request.messages],
+            "messages": [dict(message) for message in request.messages or ()],
             "max_tokens": request.max_tokens,
             "temperature": request.temperature,
             "top_p": request.top_p,
@@ -229,6 +233,14 @@ class EngineClient:
         if self._spec_details:
             body["return_spec_tokens_details"] = True
         return "/v1/chat/completions", body | dict(request.extra), read_chat
+
+    def _native_prompt(self, request: ChatRequest) -> str | None:
+        """What ``/generate`` is asked; None for the chat endpoint."""
+        if request.messages is None or self._route is Route.CHAT:
+            return request.prompt
+        if self._template is None:
+            return "\n\n".join(message["content"] for message in request.messages)
+        return self._template.render(request.messages)
 
     async def _stream(
         self, path: str, data: bytes, read: Callable[[str, int, LiveTrace], None], live: LiveTrace

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ddtree_tune.core.engine import EngineHandle, EngineState, LaunchPlan, Slot
+from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, LaunchPlan, Slot
 from ddtree_tune.core.errors import EngineError, FailureClass, boundary
 from ddtree_tune.core.faults import classify
 from ddtree_tune.node.client import EngineClient
@@ -92,8 +92,7 @@ class NodeEngine:
                 )
             time.sleep(POLL_S)
         return EngineHandle(
-            base_url=running.plan.base_url,
-            served_model_name=running.plan.served_model_name,
+            endpoint=Endpoint(running.plan.base_url, running.plan.served_model_name),
             plan=running.plan,
             pid=running.process.pid,
             node_id=self._node_id,
@@ -106,7 +105,7 @@ class NodeEngine:
         alive = self.state().alive
         with boundary(EngineError, "probe the server"):
             return asyncio.run(
-                run_probe(handle, self._spec.gate, self._spec.max_concurrency, alive=alive, port_owned=owned)
+                run_probe(handle.endpoint, self._spec.gate, self._spec.max_concurrency, alive=alive, port_owned=owned)
             )
 
     def state(self) -> EngineState:
@@ -174,7 +173,7 @@ class NodeEngine:
 
     def _answers(self, plan: LaunchPlan) -> bool:
         async def ask() -> bool:
-            async with EngineClient(plan.base_url, plan.served_model_name, timeout_s=2, stall_s=2) as client:
+            async with EngineClient(Endpoint(plan.base_url, plan.served_model_name), timeout_s=2, stall_s=2) as client:
                 try:
                     await client.get_text("/health")
                 except EngineError:

@@ -25,9 +25,9 @@ from ddtree_tune.node.sandbox import Sandbox, job_for, open_sandbox
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddtree_tune.core.engine import EngineHandle
+    from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.judge import Submission, Verdict
-    from ddtree_tune.core.spec import SweepSpec
+    from ddtree_tune.core.spec import CodingSpec
     from ddtree_tune.core.trace import RequestTrace
 
 REPLY_S = 3600.0
@@ -51,8 +51,7 @@ class Answered:
 
 
 async def evaluate(
-    base_url: str,
-    model: str,
+    endpoint: Endpoint,
     problems: Sequence[Problem],
     *,
     concurrency: int,
@@ -71,8 +70,7 @@ async def evaluate(
     ``retry_max_tokens``, and counts as truncated if even that does not suffice.
 
     Args:
-        base_url: of the server, without ``/v1``.
-        model: the served name.
+        endpoint: the server.
         problems: with different ids.
         concurrency: replies asked for at once.
         max_tokens: limit of the first request for each problem.
@@ -96,7 +94,7 @@ async def evaluate(
     asked = {problem.id: max_tokens for problem in problems}
     while asked:
         waiting = [(problem, asked[problem.id]) for problem in problems if problem.id in asked]
-        ask = _Asking(base_url, model, retry_max_tokens, temperature, seed, stall_s, tuple(extra))
+        ask = _Asking(endpoint, retry_max_tokens, temperature, seed, stall_s, tuple(extra))
         replies = await _ask_all(ask, waiting, concurrency)
         graded = await asyncio.to_thread(grade_replies, replies, sandbox, limits)
         settled |= {attempt.problem_id: attempt for attempt in graded}
@@ -161,8 +159,7 @@ def _cores() -> int:
 class _Asking:
     """How to ask."""
 
-    base_url: str
-    model: str
+    endpoint: Endpoint
     retry_max_tokens: int
     temperature: float
     seed: int | None
@@ -176,7 +173,7 @@ async def _ask_all(ask: _Asking, waiting: Sequence[tuple[Problem, int]], concurr
     replies: dict[int, Answered] = {}
 
     async def stream() -> None:
-        async with EngineClient(ask.base_url, ask.model, timeout_s=REPLY_S, stall_s=ask.stall_s) as client:
+        async with EngineClient(ask.endpoint, timeout_s=REPLY_S, stall_s=ask.stall_s) as client:
             for number, (problem, max_tokens) in queue:
                 replies[number] = await _ask(client, ask, problem, max_tokens)
 
@@ -212,23 +209,26 @@ def _reply(trace: RequestTrace) -> Reply:
 class NodeGrader:
     """``ports.Grader`` on this machine."""
 
-    def __init__(self, spec: SweepSpec) -> None:
-        """Read the problems of a spec that has a coding evaluation."""
-        if spec.coding is None:
-            raise GradeError("the spec must have a coding section, but it is null")
-        self._coding = spec.coding
-        self._concurrency = spec.coding.concurrency or max(spec.load.concurrency)
-        self._stall_s = spec.engine.stall_s
-        self._problems = load_problems(spec.coding.problems, limit=spec.coding.limit).problems
+    def __init__(self, coding: CodingSpec, *, served: int, stall_s: float) -> None:
+        """Read the problems.
 
-    def run(self, handle: EngineHandle) -> Sequence[Attempt]:
+        Args:
+            coding: what is asked and how.
+            served: the concurrency that is served, where the coding section names none.
+            stall_s: most time without a byte of a reply.
+        """
+        self._coding = coding
+        self._concurrency = coding.concurrency or served
+        self._stall_s = stall_s
+        self._problems = load_problems(coding.problems, limit=coding.limit).problems
+
+    def run(self, endpoint: Endpoint) -> Sequence[Attempt]:
         """See ``ports.Grader``."""
         coding = self._coding
         with boundary(GradeError, "grade the replies"):
             return asyncio.run(
                 evaluate(
-                    handle.base_url,
-                    handle.served_model_name,
+                    endpoint,
                     self._problems,
                     concurrency=self._concurrency,
                     max_tokens=coding.max_tokens,

@@ -30,36 +30,32 @@ from ddtree_tune.node.slots import Limits, LoadRun
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from ddtree_tune.core.engine import EngineHandle
-    from ddtree_tune.core.spec import SweepSpec
+    from ddtree_tune.core.engine import Endpoint
+    from ddtree_tune.core.spec import LoadSpec
     from ddtree_tune.core.workload import Cell
     from ddtree_tune.node.feed import Cut
     from ddtree_tune.node.prompts import Prompt
 
 
 async def run_cell(
-    base_url: str,
-    model: str,
+    endpoint: Endpoint,
     cell: Cell,
     cut: Cut,
     *,
     repeat: int,
     seed: int = 0,
     limits: Limits | None = None,
-    spec_details: bool = True,
     prompts_sha: str = "",
 ) -> CellRun:
     """Measure one repeat of one cell.
 
     Args:
-        base_url: of the server.
-        model: its served name.
+        endpoint: the server.
         cell: the shape of the load.
         cut: the prompts.
         repeat: which repeat this is.
         seed: of an open loop's arrivals; with the repeat it decides them.
         limits: how long to wait for what.
-        spec_details: ask for speculation counters.
         prompts_sha: what the prompts were cut from.
 
     Returns:
@@ -70,7 +66,7 @@ async def run_cell(
         EngineError: no request received a token for too long (`hang_no_progress`).
         LoadError: a prompt cannot be cut, or an open loop ran away.
     """
-    run = LoadRun(base_url, model, cell, Feed(cut), limits or Limits(), spec_details)
+    run = LoadRun(endpoint, cell, Feed(cut), limits or Limits())
     wall = datetime.now(UTC).isoformat(timespec="seconds")
     gc.collect()
     gc.freeze()  # a collection over all that is loaded would stop the clock for tens of milliseconds
@@ -93,27 +89,33 @@ async def run_cell(
 
 
 class NodeLoader:
-    """``ports.Loader`` on this machine: every cell of a spec, each repeat with prompts of its own."""
+    """``ports.Loader`` on this machine: every cell of a load, each repeat with prompts of its own."""
 
-    def __init__(self, spec: SweepSpec) -> None:
-        self._spec = spec
-        self._cells = spec.load.cells()
-        streams = len(self._cells) * spec.load.repeats * len(Phase)
-        self._prompts = load_prompts(spec.load.prompts, seed=spec.search.seed, streams=streams)
-        self._counts: dict[str, Counts] = {}
+    def __init__(self, load: LoadSpec, *, seed: int, stall_s: float) -> None:
+        """Read the prompts.
 
-    def run(self, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
+        Args:
+            load: the matrix and what is sent.
+            seed: of the prompts, and of an open loop's arrivals.
+            stall_s: no token from any request for so long is a hang.
+        """
+        self._load = load
+        self._seed = seed
+        self._stall_s = stall_s
+        self._cells = load.cells()
+        streams = len(self._cells) * load.repeats * len(Phase)
+        self._prompts = load_prompts(load.prompts, seed=seed, streams=streams)
+        self._counts: dict[Endpoint, Counts] = {}
+
+    def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
         """See ``ports.Loader``."""
-        return asyncio.run(self._measure(handle, cell, repeat))
+        return asyncio.run(self._measure(endpoint, cell, repeat))
 
-    async def _measure(self, handle: EngineHandle, cell: Cell, repeat: int) -> CellRun:
-        stall_s = self._spec.engine.stall_s
-        first = (self._cells.index(cell) * self._spec.load.repeats + repeat) * len(Phase)
+    async def _measure(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
+        first = (self._cells.index(cell) * self._load.repeats + repeat) * len(Phase)
         streams = {phase: first + at for at, phase in enumerate(Phase)}
-        counts = self._counts.setdefault(handle.served_model_name, Counts())
-        async with EngineClient(
-            handle.base_url, handle.served_model_name, timeout_s=stall_s, stall_s=stall_s
-        ) as client:
+        counts = self._counts.setdefault(endpoint, Counts())
+        async with EngineClient(endpoint, timeout_s=self._stall_s, stall_s=self._stall_s) as client:
             with contextlib.suppress(EngineError):  # not every server has it; prompts never repeat anyway
                 await client.get_text("/flush_cache")
             counter = Counter(client, self._prompts.samples, counts)
@@ -122,13 +124,12 @@ class NodeLoader:
                 return self._prompts.cut(cell, streams[phase], index, counter)
 
             return await run_cell(
-                handle.base_url,
-                handle.served_model_name,
+                endpoint,
                 cell,
                 cut,
                 repeat=repeat,
-                seed=self._spec.search.seed,
-                limits=Limits(stall_s=stall_s),
+                seed=self._seed,
+                limits=Limits(stall_s=self._stall_s),
                 prompts_sha=self._prompts.sha256,
             )
 

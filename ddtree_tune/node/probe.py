@@ -11,7 +11,7 @@ from ddtree_tune.core.trace import Phase
 from ddtree_tune.node.client import ChatRequest, EngineClient, user
 
 if TYPE_CHECKING:
-    from ddtree_tune.core.engine import EngineHandle
+    from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.spec import GateSpec
     from ddtree_tune.core.trace import RequestTrace
 
@@ -20,7 +20,7 @@ CROWD_TOKENS = 64
 
 
 async def run_probe(
-    handle: EngineHandle, gate: GateSpec, concurrency: int, *, alive: bool, port_owned: bool | None
+    endpoint: Endpoint, gate: GateSpec, concurrency: int, *, alive: bool, port_owned: bool | None
 ) -> Probe:
     """Read identity and configuration, then generate: twice the same question, then a crowd.
 
@@ -30,9 +30,7 @@ async def run_probe(
     Raises:
         EngineError: the server does not even name itself.
     """
-    async with EngineClient(
-        handle.base_url, handle.served_model_name, timeout_s=gate.deadline_s, stall_s=gate.deadline_s
-    ) as client:
+    async with EngineClient(endpoint, timeout_s=gate.deadline_s, stall_s=gate.deadline_s) as client:
         models = await client.get_json("/v1/models")
         info = await client.get_json("/server_info")
         answers: list[RequestTrace] = []

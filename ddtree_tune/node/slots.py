@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import contextlib
     from collections.abc import Callable
 
+    from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.workload import Cell, OpenLoop
     from ddtree_tune.node.feed import Feed
 
@@ -52,12 +53,10 @@ class Limits:
 class LoadRun:
     """One repeat of one cell while it runs."""
 
-    base_url: str
-    model: str
+    endpoint: Endpoint
     cell: Cell
     feed: Feed
     limits: Limits
-    spec_details: bool
     stack: contextlib.AsyncExitStack = field(init=False)
     group: asyncio.TaskGroup = field(init=False)
     traces: list[RequestTrace] = field(default_factory=list)
@@ -169,11 +168,9 @@ class LoadRun:
     async def _client(self) -> EngineClient:
         """A client of its own for each stream."""
         client = EngineClient(
-            self.base_url,
-            self.model,
+            self.endpoint,
             timeout_s=self.limits.request_s,
             stall_s=self.limits.stall_s,
-            spec_details=self.spec_details,
         )
         return await self.stack.enter_async_context(client)
 

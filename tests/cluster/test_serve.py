@@ -41,7 +41,7 @@ def test_trials_share_an_application_and_each_has_an_engine_of_its_own():
         engine = ServedEngine(app, name=name)
         handle = engine.start(CONFIG)
         assert listening(handle.plan.port)
-        assert handle.served_model_name.startswith(f"{name}-")
+        assert handle.endpoint.served_model_name.startswith(f"{name}-")
         assert engine.state().alive
         assert "ready" in engine.stop()
         assert not listening(handle.plan.port)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.errors import EngineError, LoadError
 from ddtree_tune.core.trace import Phase, RequestError, SpecCounters
 from ddtree_tune.node.client import ChatRequest, EngineClient
@@ -132,7 +133,7 @@ def test_a_cancelled_call_propagates_and_its_tokens_stay(truth):
     live = LiveTrace("r", Phase.WINDOW, "words", "0" * 16)
 
     async def cut_off():
-        async with EngineClient(truth.base_url, MODEL, timeout_s=5, stall_s=2) as client:
+        async with EngineClient(Endpoint(truth.base_url, MODEL), timeout_s=5, stall_s=2) as client:
             request = ChatRequest(user("go on"), max_tokens=64)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.3):
@@ -240,14 +241,14 @@ def test_a_request_holds_messages_or_a_prompt():
 
 def test_clients_are_cheap_to_make():
     start = time.perf_counter()
-    clients = [EngineClient("http://127.0.0.1:9", "m", timeout_s=1, stall_s=1) for _ in range(64)]
+    clients = [EngineClient(Endpoint("http://127.0.0.1:9", "m"), timeout_s=1, stall_s=1) for _ in range(64)]
     assert time.perf_counter() - start < 1.0  # an SSL context for each would take 3 s
     assert len(clients) == 64
 
 
 def _with_client(server, call):
     async def once():
-        async with EngineClient(server.base_url, MODEL, timeout_s=5, stall_s=2) as client:
+        async with EngineClient(Endpoint(server.base_url, MODEL), timeout_s=5, stall_s=2) as client:
             return await call(client)
 
     return asyncio.run(once())

@@ -68,14 +68,14 @@ def test_a_server_is_launched_under_a_fresh_name_and_stopped_for_good():
     owner = engine("ok")
     first = owner.start(CONFIG)
     assert owner.state().alive
-    assert first.served_model_name.startswith("trial-1-")
+    assert first.endpoint.served_model_name.startswith("trial-1-")
     assert 0 < first.ready_s < 8
     log = owner.stop()
     assert "ready" in log
     assert not listening(first.plan.port)
     assert not owner.state().alive
     second = owner.start(CONFIG)
-    assert (second.served_model_name, second.plan.port) != (first.served_model_name, first.plan.port)
+    assert (second.endpoint.served_model_name, second.plan.port) != (first.endpoint.served_model_name, first.plan.port)
     owner.stop()
     assert owner.stop() == ""
 
@@ -111,7 +111,7 @@ def test_a_server_that_dies_later_is_seen_with_its_exit():
     owner = engine("dies_later")
     handle = owner.start(CONFIG)
     with contextlib.suppress(OSError):
-        urllib.request.urlopen(f"{handle.base_url}/die", timeout=5)
+        urllib.request.urlopen(f"{handle.endpoint.base_url}/die", timeout=5)
     assert gone([handle.pid])
     state = owner.state()
     assert (state.alive, state.exit_code, state.failure) == (False, 9, FailureClass.CRASH_REQUEST)

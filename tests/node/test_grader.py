@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ddtree_tune.core.coding import Attempt, Outcome, Problem, Reply, pass_rate
-from ddtree_tune.core.engine import EngineHandle, LaunchPlan
-from ddtree_tune.core.errors import GradeError, SpecError, StoreError
+from ddtree_tune.core.engine import Endpoint
+from ddtree_tune.core.errors import SpecError, StoreError
 from ddtree_tune.core.judge import Verdict
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.cage import Limits
@@ -32,7 +32,7 @@ def problem(name):
 
 def graded(server, names, **options):
     settings = {"concurrency": 4, "max_tokens": 100, "retry_max_tokens": 100} | options
-    return asyncio.run(evaluate(server.base_url, "model", [problem(name) for name in names], **settings))
+    return asyncio.run(evaluate(Endpoint(server.base_url, "model"), [problem(name) for name in names], **settings))
 
 
 def answering(replies):
@@ -119,7 +119,7 @@ def test_sampling_and_further_fields_reach_the_server():
 
 def test_a_server_that_is_gone_gives_request_errors_and_no_rate():
     attempts = asyncio.run(
-        evaluate("http://127.0.0.1:9", "m", [problem("p")], concurrency=8, max_tokens=9, retry_max_tokens=9)
+        evaluate(Endpoint("http://127.0.0.1:9", "m"), [problem("p")], concurrency=8, max_tokens=9, retry_max_tokens=9)
     )
     assert [attempt.outcome for attempt in attempts] == [Outcome.REQUEST_ERROR]
     assert pass_rate(attempts).over_all is None
@@ -174,17 +174,12 @@ def test_the_node_grader_asks_the_problems_of_its_spec_at_the_largest_concurrenc
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     server = ChatServer(lambda *_: ({"content": GOOD}, "stop"), delay_s=0.05)
     with server.running():
-        handle = EngineHandle(server.base_url, "name", LaunchPlan((), (), "127.0.0.1", 1, "name"), 1, "node", 0.0)
-        attempts = NodeGrader(spec(problems=str(path), limit=7)).run(handle)
+        endpoint = Endpoint(server.base_url, "name")
+        attempts = NodeGrader(spec(problems=str(path), limit=7).coding, served=5, stall_s=30).run(endpoint)
     assert [type(attempt) for attempt in attempts] == [Attempt] * 7
     assert {attempt.outcome for attempt in attempts} == {Outcome.PASS}
     assert server.most_in_flight == 5
     assert {body["model"] for body in server.asked} == {"name"}
-
-
-def test_a_spec_without_coding_has_no_grader():
-    with pytest.raises(GradeError, match="coding section"):
-        NodeGrader(spec().model_copy(update={"coding": None}))
 
 
 def test_every_shipped_set_loads_and_its_hash_is_of_the_file():

@@ -1,9 +1,8 @@
 """The loader of a trial: a spec's cells against a server, each repeat with prompts of its own."""
 
-from types import SimpleNamespace
-
 import pytest
 
+from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.core.trace import Phase
@@ -24,9 +23,9 @@ SPEC = SweepSpec.parse(
 def runs(truth_process):
     """Both cells, twice."""
     truth_process.script(ttft_s=0.02, gap_s=0.01, remember=True)
-    loader = NodeLoader(SPEC)
-    handle = SimpleNamespace(base_url=truth_process.base_url, served_model_name=MODEL)
-    return [loader.run(handle, cell, repeat) for repeat in range(2) for cell in SPEC.load.cells()]
+    loader = NodeLoader(SPEC.load, seed=0, stall_s=30)
+    endpoint = Endpoint(truth_process.base_url, MODEL)
+    return [loader.run(endpoint, cell, repeat) for repeat in range(2) for cell in SPEC.load.cells()]
 
 
 def test_every_cell_is_measured_with_prompts_of_its_length(runs):
@@ -53,9 +52,9 @@ def test_the_text_behind_the_prompts_is_named(runs):
 
 def test_another_trial_of_the_sweep_sends_the_same_prompts(truth_process, runs):
     truth_process.script(ttft_s=0.02, gap_s=0.005)
-    handle = SimpleNamespace(base_url=truth_process.base_url, served_model_name=MODEL)
+    endpoint = Endpoint(truth_process.base_url, MODEL)
     cell = SPEC.load.cells()[1]
-    again = NodeLoader(SPEC).run(handle, cell, 1)
+    again = NodeLoader(SPEC.load, seed=0, stall_s=30).run(endpoint, cell, 1)
     first = runs[3]
     window = [{t.prompt_sha for t in run.traces if t.phase is Phase.WINDOW} for run in (first, again)]
     fewer, more = sorted(window, key=len)

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.errors import LoadError
 from ddtree_tune.core.trace import Phase
 from ddtree_tune.core.workload import Cell, ClosedLoop
@@ -30,7 +31,7 @@ def cut(server, prompts, context, numbers, counts=None):
     """Cut prompts of several (stream, index) by the server's count."""
 
     async def all_of_them():
-        async with EngineClient(server.base_url, MODEL, timeout_s=5, stall_s=2) as client:
+        async with EngineClient(Endpoint(server.base_url, MODEL), timeout_s=5, stall_s=2) as client:
             counter = Counter(client, prompts.samples, counts or Counts())
             cell = Cell(context, 32, ClosedLoop(1), 1.0)
             return [await prompts.cut(cell, stream, index, counter) for stream, index in numbers]
@@ -176,13 +177,15 @@ def test_a_cell_of_shipped_prompts_finds_nothing_in_the_prefix_cache(truth, ship
     cell = Cell(200, 32, ClosedLoop(4), 0.5)
 
     async def measured():
-        async with EngineClient(truth.base_url, MODEL, timeout_s=5, stall_s=2) as client:
+        async with EngineClient(Endpoint(truth.base_url, MODEL), timeout_s=5, stall_s=2) as client:
             counter = Counter(client, shipped.samples, Counts())
 
             def one(phase, index):
                 return shipped.cut(cell, list(Phase).index(phase), index, counter)
 
-            return await run_cell(truth.base_url, MODEL, cell, one, repeat=0, limits=QUICK, prompts_sha=shipped.sha256)
+            return await run_cell(
+                Endpoint(truth.base_url, MODEL), cell, one, repeat=0, limits=QUICK, prompts_sha=shipped.sha256
+            )
 
     run = asyncio.run(measured())
     assert_real(run)

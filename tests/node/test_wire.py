@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.trace import Phase, RequestError
 from ddtree_tune.node.client import ChatRequest, EngineClient
 from ddtree_tune.node.live import user
@@ -46,7 +47,7 @@ def reply_with(*pieces, pause_s=0.0, hold=False, requests=None):
 
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/prefix/"
-            async with EngineClient(url, "m", timeout_s=3, stall_s=0.5, api_key="key") as client:
+            async with EngineClient(Endpoint(url, "m", api_key="key"), timeout_s=3, stall_s=0.5) as client:
                 request = ChatRequest(user("hello"), max_tokens=2)
                 trace = await client.chat(request, request_id="r", phase=Phase.WINDOW, family="words")
             await left.wait()

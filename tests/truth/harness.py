@@ -11,6 +11,7 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.trace import Phase
 from ddtree_tune.core.workload import Cell, ClosedLoop
 from ddtree_tune.node.client import EngineClient
@@ -75,14 +76,15 @@ def words(cell: Cell, salt: str = ""):
 def load(server: TruthServer, cell: Cell, *, limits=QUICK, repeat=0, salt="", cut=None, **options):
     """One repeat of a cell against the server."""
     cut = cut or words(cell, f"r{repeat}{salt}")
-    return asyncio.run(run_cell(server.base_url, MODEL, cell, cut, repeat=repeat, limits=limits, **options))
+    return asyncio.run(run_cell(Endpoint(server.base_url, MODEL), cell, cut, repeat=repeat, limits=limits, **options))
 
 
 def ask(server: TruthServer, request: ChatRequest | None = None, *, timeout_s=5.0, stall_s=2.0, **options):
     """One request through the client."""
 
     async def once():
-        async with EngineClient(server.base_url, MODEL, timeout_s=timeout_s, stall_s=stall_s, **options) as client:
+        endpoint = Endpoint(server.base_url, MODEL, **options)
+        async with EngineClient(endpoint, timeout_s=timeout_s, stall_s=stall_s) as client:
             return await client.chat(
                 request or ChatRequest(user("tell me more"), max_tokens=32),
                 request_id="r",
