@@ -25,6 +25,7 @@ from ddtree_tune.core.source import (
     is_stub,
     parse,
     providers,
+    returns,
     unresolved,
 )
 
@@ -234,13 +235,17 @@ def _completion(pieces: Iterable[_Piece], entry_point: str, prompt: str) -> Extr
     for piece in reversed(list(pieces)):
         if not piece.may_be_python or not piece.code.strip():
             continue
-        body = textwrap.indent(textwrap.dedent(piece.code.strip("\n")), " " * 4)
-        whole = parse(head + body + "\n")
-        if whole is None or len(whole.body) != len(tree.body) or defines_anything(parse(textwrap.dedent(body))):
-            continue
-        function = whole.body[-1]
-        if isinstance(function, Function) and any(isinstance(n, ast.Return | ast.Yield) for n in ast.walk(function)):
-            return Extraction(_tidy(head + body), piece.is_closed, ("the reply is the body of the prompt's function",))
+        code = piece.code.strip("\n")
+        # Servers strip a reply, and with it the indentation of a body's first line.
+        for body in (code, " " * 4 + code.lstrip()):
+            body = textwrap.indent(textwrap.dedent(body), " " * 4)  # noqa: PLW2901 - the same body
+            whole = parse(head + body + "\n")
+            if whole is None or len(whole.body) != len(tree.body):
+                continue
+            function = whole.body[-1]
+            if isinstance(function, Function) and returns(function):
+                note = "the reply is the body of the prompt's function"
+                return Extraction(_tidy(head + body), piece.is_closed, (note,))
     return None
 
 

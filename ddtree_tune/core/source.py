@@ -87,10 +87,22 @@ def is_stub(tree: ast.Module, name: str) -> bool:
     return bool(found) and all(_idle(statement) for statement in found[-1].body)
 
 
+def returns(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function itself returns or yields; one inside it does not count."""
+    waiting: list[ast.AST] = [*function.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
 def _idle(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Raise):
         return "NotImplementedError" in ast.dump(statement)
-    return isinstance(statement, ast.Pass) or (
+    return isinstance(statement, ast.Pass | ast.Import | ast.ImportFrom) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     )
 

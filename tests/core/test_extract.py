@@ -158,6 +158,16 @@ def test_the_body_of_the_prompts_function_completes_it():
     assert code_of("    return x + 1\n", "no code here, sorry") is None
 
 
+def test_a_body_may_have_helpers_of_its_own_and_an_answer_stripped_of_its_first_spaces():
+    body = "    def one():\n        return 1\n\n    return x + one()\n"
+    expected = PROMPT + body
+    for text in (body, body.strip(), fenced(body), fenced(body.strip())):
+        assert code_of(text) == expected
+    head = 'def f(x):\n    import math\n    """Round up."""\n'
+    assert code_of("return math.ceil(x)", head) == head + "    return math.ceil(x)\n"
+    assert code_of(fenced("def other(x):\n    return x")) == "def other(x):\n    return x\n"
+
+
 def test_only_a_program_behind_which_the_text_goes_on_is_complete():
     assert extract(fenced(GOOD), "f").is_complete
     assert not extract(f"```python\n{GOOD}", "f").is_complete
