@@ -24,6 +24,8 @@ class Algorithm(StrEnum):
     """DFlash: the drafter's block is verified as one chain."""
     TREE = "tree"
     """DDTree: the drafter's block is verified as a best-first tree."""
+    AS_IS = "as_is"
+    """Whatever a server that somebody else launched does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class EngineConfig:
         elif self.algorithm is Algorithm.CHAIN:
             name = "chain" if self.window is None else f"chain/{window}"
         else:
-            name = "no speculation"
+            name = "no speculation" if self.algorithm is Algorithm.NONE else "as it runs"
         return " ".join([name, *(f"{key}={value}" for key, value in self.flags)])
 
 
@@ -140,8 +142,8 @@ class Endpoint:
     route: Route = Route.CHAT
     template: str | None = None
     """Folder with the model's chat template; None where the server applies it."""
-    spec_details: bool = True
-    """Whether to ask a chat stream for speculation counters; some servers refuse the field."""
+    extensions: bool = True
+    """Whether to send the fields that SGLang and vLLM add to OpenAI's; some servers refuse them."""
     api_key: str | None = field(default=None, repr=False)
     """Bearer token, where the server wants one."""
 
@@ -185,6 +187,7 @@ def differences(asked: EngineConfig, effective: EffectiveConfig) -> tuple[Differ
         Algorithm.NONE: ("algorithm",),
         Algorithm.CHAIN: ("algorithm", "window"),
         Algorithm.TREE: ("algorithm", "budget", "topk", "window"),
+        Algorithm.AS_IS: (),
     }[asked.algorithm]
     pairs = ((name.name, getattr(asked, name.name)) for name in fields(asked) if name.name in knobs)
     return tuple(

@@ -24,6 +24,8 @@ class Origin(StrEnum):
     SEARCH = "search"
     FINAL = "final"
     """One of the best, or a baseline, measured again for the last word."""
+    BENCH = "bench"
+    """A server that was there, measured by itself."""
 
 
 class TrialStatus(StrEnum):

@@ -75,7 +75,7 @@ class EngineClient:
         self._route = endpoint.route
         self._template = None if endpoint.template is None else chat_template(endpoint.template)
         self._timeout_s = timeout_s
-        self._spec_details = endpoint.spec_details
+        self._extensions = endpoint.extensions
         self._counting: _Counting | None = None
         self._stall_s = stall_s
         self._connect_s = connect_s
@@ -135,7 +135,7 @@ class EngineClient:
         for name in ("stream_options", "return_spec_tokens_details"):
             body.pop(name, None)
         body["stream"] = False
-        if request.messages is not None and self._spec_details:
+        if request.messages is not None and self._extensions:
             body["return_meta_info"] = True
         reply = await self.post_json(path, body)
         if not isinstance(reply, dict):
@@ -224,14 +224,15 @@ class EngineClient:
             "temperature": request.temperature,
             "top_p": request.top_p,
             "stream": True,
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            "stream_options": {"include_usage": True},
         }
-        if request.ignore_eos:
-            body["ignore_eos"] = True
         if request.seed is not None:
             body["seed"] = request.seed
-        if self._spec_details:
+        if self._extensions:
+            body["stream_options"]["continuous_usage_stats"] = True
             body["return_spec_tokens_details"] = True
+            if request.ignore_eos:
+                body["ignore_eos"] = True
         return "/v1/chat/completions", body | dict(request.extra), read_chat
 
     def _native_prompt(self, request: ChatRequest) -> str | None:

@@ -116,7 +116,8 @@ class TokenCount(_Reply):
 
 
 class _Charged(_Reply):
-    usage: Usage
+    usage: Usage | None = None
+    meta_info: MetaInfo | None = None
 
 
 def charged(reply: dict[str, Any]) -> int:
@@ -126,7 +127,10 @@ def charged(reply: dict[str, Any]) -> int:
         EngineError: the reply does not say.
     """
     with boundary(EngineError, "read the usage of a reply"):
-        prompt_tokens = _Charged.model_validate(reply).usage.prompt_tokens
+        counts = _Charged.model_validate(reply)
+    prompt_tokens = next((one.prompt_tokens for one in (counts.usage, counts.meta_info) if one is not None), None)
     if prompt_tokens is None:
-        raise EngineError("a reply must hold usage.prompt_tokens, but got none; check the server's version")
+        raise EngineError(
+            "a reply must hold usage.prompt_tokens or meta_info.prompt_tokens, but got neither; check the server's version"
+        )
     return prompt_tokens

@@ -170,14 +170,17 @@ def test_increments_where_the_whole_text_is_due_are_refused(truth):
 
 
 def test_the_request_says_what_it_must_and_nothing_more(truth):
+    everything = ChatRequest(user("a"), ignore_eos=True, seed=5, extra=(("top_k", 1),))
     ask(truth)
-    ask(truth, ChatRequest(user("a"), ignore_eos=True, seed=5, extra=(("top_k", 1),)), spec_details=False)
-    plain, full = (request["body"] for request in truth.truth())
+    ask(truth, everything)
+    ask(truth, everything, extensions=False)
+    plain, full, strict = (request["body"] for request in truth.truth())
     assert plain["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert plain["return_spec_tokens_details"] is True
     assert not {"ignore_eos", "seed", "top_k"} & set(plain)
     assert (full["ignore_eos"], full["seed"], full["top_k"]) == (True, 5, 1)
-    assert "return_spec_tokens_details" not in full
+    assert not {"return_spec_tokens_details", "ignore_eos"} & set(strict)
+    assert strict["stream_options"] == {"include_usage": True}
 
 
 def test_a_refused_field_is_a_failed_request_and_not_asked_again(truth):
