@@ -8,7 +8,6 @@ record kept. Whatever breaks becomes the record's failure; nothing escapes.
 from __future__ import annotations
 
 import traceback
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,28 +15,23 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.coding import pass_rate
 from ddtree_tune.core.engine import differences
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError, TuneError
-from ddtree_tune.core.flags import PASSING
 from ddtree_tune.core.gate import judge
-from ddtree_tune.core.metrics import measure
-from ddtree_tune.core.record import CellResult, Failure, Span, TrialRecord, TrialStatus
+from ddtree_tune.core.record import Failure, Span, TrialRecord, TrialStatus
+from ddtree_tune.matrix import Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from ddtree_tune.core.coding import Attempt, PassRate
     from ddtree_tune.core.dialects import Dialect
-    from ddtree_tune.core.engine import Difference, EffectiveConfig, Endpoint, EngineHandle
+    from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineHandle
     from ddtree_tune.core.gate import GateVerdict
     from ddtree_tune.core.metrics import CellMetrics
-    from ddtree_tune.core.record import Fingerprint, Proposal
+    from ddtree_tune.core.record import CellResult, Fingerprint, Proposal
     from ddtree_tune.core.spec import SweepSpec
-    from ddtree_tune.core.trace import CellRun
-    from ddtree_tune.core.workload import Cell
     from ddtree_tune.ports import Engine, Grader, Loader, Node, Sink
 
 
-RETRIES = 1
-"""Times that a repeat of a cell which a busy moment spoiled is measured again."""
 REASON_CHARS = 600
 """A reason is a sentence; whoever wants the traceback reads the log."""
 
@@ -85,9 +79,7 @@ class _Book:
     different: tuple[Difference, ...] = ()
     verdict: GateVerdict | None = None
     answer: str | None = None
-    runs: dict[Cell, list[CellRun]] = field(default_factory=dict)
-    set_aside: Counter[Cell] = field(default_factory=Counter)
-    cells: dict[Cell, CellResult] = field(default_factory=dict)
+    cells: tuple[CellResult, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     failure: Failure | None = None
     fingerprint: Fingerprint | None = None
@@ -123,7 +115,7 @@ class _Book:
             differences=self.different,
             gate=self.verdict,
             answer=self.answer,
-            cells=tuple(self.cells.values()),
+            cells=self.cells,
             attempts=self.attempts,
             pass_rate=pass_rate(self.attempts) if self.attempts else None,
             failure=self.failure,
@@ -194,36 +186,19 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
         raise _RejectedError
     yield TrialEvent("gate")
 
-    cap = book.effective.max_running_requests
-    for repeat in range(spec.load.repeats):
-        for cell in spec.load.cells():
-            with book.timed("load"):
-                run = _undisturbed(book, world, handle.endpoint, cell, repeat)
-            runs = book.runs.setdefault(cell, [])
-            runs.append(run)
-            metrics = measure(runs, running_cap=cap, set_aside=book.set_aside[cell])
-            book.cells[cell] = CellResult(metrics, tuple(runs))
-            world.sink.write(book.record())
-            yield TrialEvent("load", cell=book.cells[cell].metrics)
+    matrix = Matrix(world.loader, handle.endpoint, running_cap=book.effective.max_running_requests)
+    for cell, repeat in matrix.order(spec.load):
+        with book.timed("load"):
+            result = matrix.measure(cell, repeat, check=lambda: _still_alive(world.engine))
+        book.cells = matrix.results
+        world.sink.write(book.record())
+        yield TrialEvent("load", cell=result.metrics)
 
     if book.proposal.coding and world.grader:
         with book.timed("coding"):
             book.attempts = tuple(world.grader.run(handle.endpoint))
         _still_alive(world.engine)
         yield TrialEvent("coding", pass_rate=pass_rate(book.attempts))
-
-
-def _undisturbed(book: _Book, world: World, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
-    """One repeat of a cell; a busy moment of the machine is waited out by measuring once more."""
-    for _ in range(RETRIES):
-        run = world.loader.run(endpoint, cell, repeat)
-        _still_alive(world.engine)
-        if not PASSING.intersection(measure([run]).flags):
-            return run
-        book.set_aside[cell] += 1
-    run = world.loader.run(endpoint, cell, repeat)
-    _still_alive(world.engine)
-    return run
 
 
 def _still_alive(engine: Engine) -> None:

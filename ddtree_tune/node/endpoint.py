@@ -67,9 +67,8 @@ async def find_endpoint(
     if model is None and served is not None and len(served) == 1:
         model = served[0]
     if model is None:
-        raise SpecError(
-            f"--model must name what {at.base_url} serves, but got none; it lists {', '.join(served or ()) or 'nothing'}"
-        )
+        listed = ", ".join(served or ()) or "nothing"
+        raise SpecError(f"--model must name what {at.base_url} serves, but got none; it lists {listed}")
     if served and model not in served:
         raise SpecError(f"--model must be one of {', '.join(served)}, which {at.base_url} lists, but got {model}")
     endpoint, how = await _door(replace(at, served_model_name=model), route, info)

@@ -1,0 +1,77 @@
+"""The load matrix of one server while it is measured, whoever launched the server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ddtree_tune.core.flags import PASSING
+from ddtree_tune.core.metrics import measure
+from ddtree_tune.core.record import CellResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ddtree_tune.core.engine import Endpoint
+    from ddtree_tune.core.spec import LoadSpec
+    from ddtree_tune.core.trace import CellRun
+    from ddtree_tune.core.workload import Cell
+    from ddtree_tune.ports import Loader
+
+RETRIES = 1
+"""Times that a repeat of a cell which a busy moment spoiled is measured again."""
+
+
+class Matrix:
+    """Collects the repeats of every cell."""
+
+    def __init__(self, loader: Loader, endpoint: Endpoint, *, running_cap: int | None) -> None:
+        """Set up.
+
+        Args:
+            loader: sends the load.
+            endpoint: where to.
+            running_cap: most requests that the server runs at once, by its own word.
+        """
+        self._loader = loader
+        self._endpoint = endpoint
+        self._running_cap = running_cap
+        self._runs: dict[Cell, list[CellRun]] = {}
+        self._set_aside: Counter[Cell] = Counter()
+        self._results: dict[Cell, CellResult] = {}
+
+    @staticmethod
+    def order(load: LoadSpec) -> Iterator[tuple[Cell, int]]:
+        """Every cell and repeat, the repeats interleaved over the cells: a drift must not hit one cell alone."""
+        return ((cell, repeat) for repeat, cell in product(range(load.repeats), load.cells()))
+
+    @property
+    def results(self) -> tuple[CellResult, ...]:
+        """The cells that were measured so far."""
+        return tuple(self._results.values())
+
+    def measure(self, cell: Cell, repeat: int, *, check: Callable[[], None]) -> CellResult:
+        """Measure one repeat; a busy moment of the machine is waited out by measuring once more.
+
+        Args:
+            cell: the shape of the load.
+            repeat: which repeat this is.
+            check: raises if what was just measured is not to be trusted.
+
+        Returns:
+            The cell over all its repeats so far.
+        """
+        run = self._loader.run(self._endpoint, cell, repeat)
+        check()
+        for _ in range(RETRIES):
+            if not PASSING.intersection(measure([run]).flags):
+                break
+            self._set_aside[cell] += 1
+            run = self._loader.run(self._endpoint, cell, repeat)
+            check()
+        runs = self._runs.setdefault(cell, [])
+        runs.append(run)
+        metrics = measure(runs, running_cap=self._running_cap, set_aside=self._set_aside[cell])
+        self._results[cell] = CellResult(metrics, tuple(runs))
+        return self._results[cell]
