@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddtree_tune import __version__
+from ddtree_tune.bench import add_bench_arguments, bench
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.report import plan_lines
 from ddtree_tune.node.grade_file import grade_command
@@ -35,6 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     resumed.add_argument("folder", type=Path, help="results folder of the sweep")
     resumed.add_argument("--quiet", action="store_true", help="print the answer only")
     resumed.set_defaults(act=lambda got: resume(got.folder, quiet=got.quiet))
+
+    measured = commands.add_parser("bench", help="measure one running server")
+    add_bench_arguments(measured)
+    measured.set_defaults(act=bench)
 
     grade = commands.add_parser("grade", help="grade saved replies")
     grade.add_argument("file", type=Path, help="JSONL with reply and problem on each line")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.cluster.sweep import run_sweep
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.dialects import BuiltinDialect
-from ddtree_tune.core.errors import SpecError, TuneError
+from ddtree_tune.core.errors import EXIT_INTERRUPTED, SpecError, TuneError
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.report import answer_lines, winner_script
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.record import TrialRecord
-
-INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C ended, as shells have it."""
 
 
 def read_spec(path: Path) -> SweepSpec:
@@ -90,7 +87,7 @@ def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
     dialect = dialect_of(spec)
     records = store.read_records()
     study = Study(spec, dialect, records)
-    progress = Progress(plan(spec), quiet=quiet, records=list(records))
+    progress = Progress(plan=plan(spec), quiet=quiet, records=list(records))
     if not quiet:
         print(f"{spec.name}: {spec.question or 'a sweep'}\nresults in {store.root}", flush=True)
     try:
@@ -115,7 +112,7 @@ def _answer(spec: SweepSpec, store: Store, study: Study) -> int:
         return 1
     if not study.done:
         print(f"\nInterrupted; what is complete is kept. Go on with: ddtree-tune resume {store.root}")
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     return 0 if any(record.status is TrialStatus.COMPLETE for record in records) else 1
 
 

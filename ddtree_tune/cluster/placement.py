@@ -27,7 +27,7 @@ LOGICAL_CPUS = 8
 
 @contextmanager
 def connected() -> Iterator[int]:
-    """Join the cluster that this job belongs to, or start an embedded Ray on loopback.
+    """Ray and Serve for a sweep.
 
     Yields:
         How many exclusive nodes there are.
@@ -35,6 +35,22 @@ def connected() -> Iterator[int]:
     Raises:
         PlacementError: the cluster has no node with the resource.
     """
+    with joined():
+        nodes = int(ray.cluster_resources().get(NODE_RESOURCE, 0))
+        if nodes < 1:
+            raise PlacementError(
+                f"the cluster must have nodes with the custom resource {NODE_RESOURCE}: 1, but got none; "
+                "see available_node_types in cluster.yaml"
+            )
+        # No proxy: Serve owns the engine's life, the load goes straight to its port.
+        logging.getLogger("ray.serve").setLevel(logging.WARNING)
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
+        yield nodes
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Join the cluster that this job belongs to, or start an embedded Ray on loopback."""
     embedded = "RAY_ADDRESS" not in os.environ
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if embedded:
@@ -51,16 +67,7 @@ def connected() -> Iterator[int]:
     else:
         ray.init(logging_level=logging.ERROR)
     try:
-        nodes = int(ray.cluster_resources().get(NODE_RESOURCE, 0))
-        if nodes < 1:
-            raise PlacementError(
-                f"the cluster must have nodes with the custom resource {NODE_RESOURCE}: 1, but got none; "
-                "see available_node_types in cluster.yaml"
-            )
-        # No proxy: Serve owns the engine's life, the load goes straight to its port.
-        logging.getLogger("ray.serve").setLevel(logging.WARNING)
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
-        yield nodes
+        yield
     finally:
         ray.shutdown()  # an embedded Serve ends with it
 

@@ -81,6 +81,10 @@ INFRASTRUCTURE = frozenset(
 """Failures that say nothing about the configuration: a search must not learn from them."""
 
 
+EXIT_INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended, as shells have it."""
+
+
 class TuneError(Exception):
     """Base of all errors of this package."""
 

@@ -23,29 +23,80 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Progress:
+class Display:
+    """Lines that stay, and one that says what is going on."""
+
+    quiet: bool = False
+    console: Console = field(default_factory=lambda: Console(highlight=False, soft_wrap=True), kw_only=True)
+    _live: Status | None = field(default=None, init=False)
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        if not self.quiet:
+            self.console.print(line, markup=False)
+
+    def now(self, line: str) -> None:
+        """What is going on: the live line of a terminal, a line of its own elsewhere."""
+        if self.quiet:
+            return
+        if not self.console.is_terminal:
+            self.console.print(line, markup=False)
+            sys.stdout.flush()
+        elif self._live is None:
+            self._live = self.console.status(line)
+            self._live.start()
+        else:
+            self._live.update(line)
+
+    def close(self) -> None:
+        """End the live line."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+@dataclass
+class BenchProgress(Display):
+    """Follows the cells of one server's measurement."""
+
+    steps: int = 0
+    """Cells times repeats."""
+    window_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._done = 0
+        self._begun = time.monotonic()
+        self.now(f"{self.steps} measurements, at least {self.steps * self.window_s / 60:.1f} min")
+
+    def measured(self, cell: CellMetrics) -> None:
+        """A repeat of a cell is done."""
+        self._done += 1
+        left_s = (time.monotonic() - self._begun) / self._done * (self.steps - self._done)
+        line = f"[{self._done:>{len(str(self.steps))}}/{self.steps}] {cell_line(cell)} | {_ends(left_s)}"
+        self.say(line)
+
+
+@dataclass
+class Progress(Display):
     """Follows the events of a sweep; one instance on the driver."""
 
-    plan: Plan
-    quiet: bool = False
+    plan: Plan = field(kw_only=True)
     records: list[TrialRecord] = field(default_factory=list)
     """Records of the trials that ended, those of an earlier run included."""
-    console: Console = field(default_factory=lambda: Console(highlight=False, soft_wrap=True))
 
     def __post_init__(self) -> None:
         self._nodes = 1
-        self._live: Status | None = None
         self._seconds: list[float] = [record.seconds for record in self.records]
         self._begun = time.monotonic()
 
     def nodes(self, count: int) -> None:
         """The cluster is up."""
         self._nodes = count
-        self._say(f"{count} node{'s' if count > 1 else ''} up, {self._end()}")
+        self.say(f"{count} node{'s' if count > 1 else ''} up, {self._end()}")
 
     def started(self, proposal: Proposal) -> None:
         """A trial has its node."""
-        self._now(f"{self._name(proposal)} | starting")
+        self.now(f"{self._name(proposal)} | starting")
 
     def happened(self, proposal: Proposal, event: TrialEvent) -> None:
         """A trial told an event."""
@@ -53,21 +104,15 @@ class Progress:
         if event.record is not None:
             self.records.append(event.record)
             self._seconds.append(event.record.seconds)
-            self._say(f"{name} | {self._outcome(event.record)} | {event.record.seconds:.0f} s | {self._end()}")
+            self.say(f"{name} | {self._outcome(event.record)} | {event.record.seconds:.0f} s | {self._end()}")
         elif event.cell is not None:
-            self._now(f"{name} | {cell_line(event.cell)}")
+            self.now(f"{name} | {cell_line(event.cell)}")
         elif event.ready_s is not None:
-            self._now(f"{name} | server ready in {event.ready_s:.1f} s")
+            self.now(f"{name} | server ready in {event.ready_s:.1f} s")
         elif event.pass_rate is not None:
-            self._now(f"{name} | passed {event.pass_rate.passed} of {event.pass_rate.attempted} problems")
+            self.now(f"{name} | passed {event.pass_rate.passed} of {event.pass_rate.attempted} problems")
         else:
-            self._now(f"{name} | {event.stage} passed")
-
-    def close(self) -> None:
-        """End the live line."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+            self.now(f"{name} | {event.stage} passed")
 
     def _name(self, proposal: Proposal) -> str:
         total = self.plan.trials + self.plan.finals
@@ -91,25 +136,12 @@ class Progress:
         whole = self.plan.trials + self.plan.finals
         each = sum(self._seconds) / done if done else self.plan.node_s / whole
         left_s = max(0, whole - len(self.records)) * each / self._nodes
-        at = datetime.now().astimezone() + timedelta(seconds=left_s)
-        return f"ends about {at:%H:%M} ({left_s / 60:.0f} min)"
+        return _ends(left_s)
 
-    def _say(self, line: str) -> None:
-        if not self.quiet:
-            self.console.print(line, markup=False)
 
-    def _now(self, line: str) -> None:
-        """What is going on: the live line of a terminal, a line of its own elsewhere."""
-        if self.quiet:
-            return
-        if not self.console.is_terminal:
-            self.console.print(line, markup=False)
-            sys.stdout.flush()
-        elif self._live is None:
-            self._live = self.console.status(line)
-            self._live.start()
-        else:
-            self._live.update(line)
+def _ends(left_s: float) -> str:
+    at = datetime.now().astimezone() + timedelta(seconds=left_s)
+    return f"ends about {at:%H:%M} ({left_s / 60:.0f} min)"
 
 
 def cell_line(cell: CellMetrics) -> str:
@@ -118,4 +150,4 @@ def cell_line(cell: CellMetrics) -> str:
     tps = f"{cell.output_tps:.0f}" if cell.output_tps is not None else "-"
     accept = f"{cell.accept_len:.2f}" if cell.accept_len is not None else "-"
     flags = f" [{', '.join(cell.flags)}]" if cell.flags else ""
-    return f"i{cell.context} c{cell.concurrency}: {tps} tok/s, ttft {ttft}, accept {accept}{flags}"
+    return f"i{cell.context} {cell.cell_id.rpartition('_')[2]}: {tps} tok/s, ttft {ttft}, accept {accept}{flags}"

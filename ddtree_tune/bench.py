@@ -1,0 +1,239 @@
+"""One running server measured without a sweep: ``ddtree-tune bench --base-url URL …``.
+
+The same load, actors, metrics and tables as in a trial; nothing is launched and nothing is judged
+but the measurement itself. Exit codes: 0 done, 1 the server or the load broke, 2 the command line
+is wrong, 130 interrupted. What was measured is on disk after every cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import ValidationError
+
+from ddtree_tune.cluster.actors import RemoteLoader
+from ddtree_tune.cluster.placement import joined
+from ddtree_tune.core.cell_table import cell_fields, cell_lines, unmeasured_fields
+from ddtree_tune.core.dialects import BuiltinDialect
+from ddtree_tune.core.engine import Algorithm, EffectiveConfig, EngineConfig, Route
+from ddtree_tune.core.errors import EXIT_INTERRUPTED, EngineError, FailureClass, SpecError, StoreError, TuneError
+from ddtree_tune.core.record import Failure, Origin, Proposal, Span, TrialRecord, TrialStatus
+from ddtree_tune.core.spec import LoadSpec
+from ddtree_tune.core.yaml_text import sentence
+from ddtree_tune.matrix import Matrix
+from ddtree_tune.node.apart import LoaderProcess
+from ddtree_tune.node.endpoint import Found, find_endpoint
+from ddtree_tune.node.fingerprint import fingerprint
+from ddtree_tune.node.progress import BenchProgress
+from ddtree_tune.node.store import Store
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from ddtree_tune.core.record import CellResult
+    from ddtree_tune.ports import Loader
+
+API_KEY = "DDTREE_TUNE_API_KEY"
+"""Variable that holds the bearer token of a server that wants one; never a flag, for flags are seen by all."""
+
+
+def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``bench``."""
+    parser.add_argument("--base-url", required=True, help="of the server, as in http://127.0.0.1:30000")
+    parser.add_argument("--model", help="served name (the only one that the server lists)")
+    parser.add_argument("--contexts", required=True, help="prompt lengths in tokens, as in 60,1024")
+    parser.add_argument("--concurrencies", required=True, help="requests in flight, as in 1,8")
+    parser.add_argument("--output-tokens", type=int, default=256, help="tokens of every reply (256)")
+    parser.add_argument("--window-s", type=float, default=30.0, help="least measured seconds of a repeat (30)")
+    parser.add_argument("--repeats", type=int, default=3, help="measurements of each cell, interleaved (3)")
+    parser.add_argument("--prompts", help="JSONL of prompts or folder of texts (code and prose of the interpreter)")
+    parser.add_argument("--route", choices=[route.value for route in Route], help="door to take (the better one)")
+    parser.add_argument("--template", help="folder with the model's chat template, for /generate")
+    parser.add_argument("--seed", type=int, default=0, help="of the prompts (0)")
+    parser.add_argument("--stall-s", type=float, default=60.0, help="no token for so long is a hang (60)")
+    parser.add_argument("--no-ray", action="store_true", help="send the load from plain processes")
+    parser.add_argument("--out", type=Path, required=True, help="new folder for the tables")
+    parser.add_argument("--json", type=Path, help="file for a JSON list with one object per cell")
+    parser.add_argument("--quiet", action="store_true", help="print the table only")
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Measure one server."""
+    load = load_of(arguments)
+    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
+        raise SpecError(f"--out must be a new or empty folder, but got {arguments.out}; results are never mixed")
+    look = partial(
+        find_endpoint,
+        arguments.base_url,
+        arguments.model,
+        route=Route(arguments.route) if arguments.route else None,
+        template=arguments.template,
+        api_key=os.environ.get(API_KEY),
+    )
+    found = asyncio.run(look())
+    store = Store(str(arguments.out.resolve()))
+    asked: dict[str, Any] = {
+        "base_url": found.endpoint.base_url,
+        "model": found.endpoint.served_model_name,
+        "through": found.how,
+    }
+    asked |= {"seed": arguments.seed, "load": load.model_dump(mode="json")}
+    store.write_text("bench.yaml", yaml.safe_dump(asked, sort_keys=False))
+    store.write_fingerprint(fingerprint())
+    report = _Bench(load, found, store, arguments.json, look)
+    progress = BenchProgress(steps=len(load.cells()) * load.repeats, window_s=load.window_s, quiet=arguments.quiet)
+    progress.say(f"{found.endpoint.served_model_name} at {found.endpoint.base_url} through {found.how}")
+    interrupted = False
+    try:
+        with _loader(load, seed=arguments.seed, stall_s=arguments.stall_s, ray=not arguments.no_ray) as loader:
+            report.run(loader, progress)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        progress.close()
+    print("\n".join(report.lines()))
+    print(f"\nTables: {store.root}" + (f"; JSON: {arguments.json}" if arguments.json else ""))
+    if interrupted:
+        print("Interrupted; what was measured is kept.")
+        return EXIT_INTERRUPTED
+    return 0 if report.record.status is TrialStatus.COMPLETE else 1
+
+
+def load_of(arguments: argparse.Namespace) -> LoadSpec:
+    """The load that the command line asks for.
+
+    Raises:
+        SpecError: a value is wrong.
+    """
+    fields = {
+        "contexts": _integers("--contexts", arguments.contexts),
+        "concurrency": _integers("--concurrencies", arguments.concurrencies),
+        "output_tokens": arguments.output_tokens,
+        "window_s": arguments.window_s,
+        "repeats": arguments.repeats,
+        "prompts": arguments.prompts,
+    }
+    try:
+        return LoadSpec.model_validate(fields)
+    except ValidationError as error:
+        raise SpecError(sentence(error, "bench")) from None
+
+
+@contextmanager
+def _loader(load: LoadSpec, *, seed: int, stall_s: float, ray: bool) -> Iterator[Loader]:
+    """The load actor of a trial, or a plain process."""
+    if ray:
+        with joined():
+            yield RemoteLoader(load, seed=seed, stall_s=stall_s, name=f"load-bench-{os.getpid()}")
+    else:
+        with LoaderProcess(load, seed=seed, stall_s=stall_s) as loader:
+            yield loader
+
+
+class _Bench:
+    """One measurement of one server: its record, its files."""
+
+    def __init__(
+        self,
+        load: LoadSpec,
+        found: Found,
+        store: Store,
+        json_path: Path | None,
+        look: Callable[[], Coroutine[Any, Any, Found]],
+    ) -> None:
+        self._look = look
+        config = EngineConfig(Algorithm.AS_IS)
+        self._load = load
+        self._found = found
+        self._store = store
+        self._json = json_path
+        self._spans: list[Span] = []
+        self.record = TrialRecord(
+            sweep="bench",
+            proposal=Proposal(f"0001-{config.config_id}", config, Origin.BENCH, coding=False),
+            status=TrialStatus.FAILED,
+            started_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+            node=found.endpoint.base_url,
+            spans=(),
+            effective=_effective(found),
+            failure=Failure(FailureClass.INTERRUPTED, "load", "the measurement was stopped", ""),
+            fingerprint=fingerprint(),
+        )
+        self._keep()  # an older file of that name must not outlive this measurement's start
+
+    def run(self, loader: Loader, progress: BenchProgress) -> None:
+        """Measure every cell; what breaks ends the measurement and keeps what was measured."""
+        matrix = Matrix(loader, self._found.endpoint, running_cap=self._found.running_cap)
+        try:
+            for cell, repeat in matrix.order(self._load):
+                start = time.monotonic()
+                result = matrix.measure(cell, repeat, check=lambda: None)
+                self._spans.append(Span("load", time.monotonic() - start))
+                self.record = replace(self.record, cells=matrix.results, spans=tuple(self._spans))
+                self._keep()
+                progress.measured(result.metrics)
+                self._still_there(result)
+        except TuneError as error:
+            kind = error.failure if isinstance(error, EngineError) else FailureClass.LOAD
+            self.record = replace(self.record, failure=Failure(kind, "load", str(error), ""))
+        else:
+            self.record = replace(self.record, status=TrialStatus.COMPLETE, failure=None)
+        self._keep()
+
+    def lines(self) -> list[str]:
+        """The table and, if the measurement did not come to its end, why."""
+        failure = self.record.failure
+        table = cell_lines([cell.metrics for cell in self.record.cells]) if self.record.cells else []
+        return ["", *table, *(["", f"Not complete: {failure.failure}: {failure.reason}"] if failure else [])]
+
+    def _still_there(self, result: CellResult) -> None:
+        """Raise EngineError if the server is gone: nothing that follows would be worth its time."""
+        if result.metrics.requests_ok:
+            return
+        try:
+            asyncio.run(self._look())
+        except TuneError as error:
+            raise EngineError(f"the server stopped answering: {error}", FailureClass.CRASH_REQUEST) from None
+
+    def _keep(self) -> None:
+        """Write the tables and the JSON as far as they go."""
+        self._store.write(self.record)
+        if self._json is None:
+            return
+        known = {cell.metrics.cell_id: cell_fields(cell.metrics) for cell in self.record.cells}
+        why = self.record.failure.reason if self.record.failure else "not measured"
+        cells = [known.get(cell.cell_id) or unmeasured_fields(cell, why) for cell in self._load.cells()]
+        beside = self._json.with_name(f".{self._json.name}.{os.getpid()}")
+        try:
+            beside.write_text(json.dumps(cells, indent=2) + "\n", encoding="utf-8")
+            beside.replace(self._json)
+        except OSError as error:
+            raise StoreError(f"--json must be a file that can be written, but got {error}") from None
+
+
+def _effective(found: Found) -> EffectiveConfig:
+    """What the server says that it runs, as far as it says so in a form that is known."""
+    with suppress(EngineError):
+        return BuiltinDialect().read_back(found.server_info)
+    version = found.server_info.get("version")
+    return EffectiveConfig(
+        None, None, None, None, None, found.running_cap, found.endpoint.served_model_name, version and str(version)
+    )
+
+
+def _integers(flag: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise SpecError(f"{flag} must be whole numbers parted by commas, as in 60,1024, but got {text!r}") from None

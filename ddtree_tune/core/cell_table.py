@@ -1,0 +1,104 @@
+"""Measured cells as a table for people and as JSON for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ddtree_tune.core.metrics import CellMetrics
+from ddtree_tune.core.tables import ABSENT, text_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddtree_tune.core.metrics import Summary
+    from ddtree_tune.core.workload import Cell
+
+_HEAD = (
+    "cell",
+    ">tok/s",
+    ">95 %",
+    ">per user",
+    ">ttft ms",
+    ">itl ms",
+    ">accept",
+    ">cached",
+    ">in flight",
+    ">ok",
+    ">failed",
+    "flags",
+)
+
+
+def cell_lines(cells: Sequence[CellMetrics]) -> list[str]:
+    """A row per cell and, below, why numbers are absent; a dash is a number that is not known."""
+    rows = [
+        (
+            cell_name(cell),
+            _number(cell.output_tps, 1),
+            f"{cell.output_tps_ci95.low:.1f} to {cell.output_tps_ci95.high:.1f}" if cell.output_tps_ci95 else ABSENT,
+            _number(cell.user_tps, 1),
+            _ms(cell.ttft_s),
+            _ms(cell.itl_s),
+            _number(cell.accept_len, 2),
+            ABSENT if cell.cached_share is None else f"{100 * cell.cached_share:.1f} %",
+            _number(cell.in_flight_mean, 2),
+            str(cell.requests_ok),
+            str(cell.requests_failed),
+            ", ".join(cell.flags),
+        )
+        for cell in cells
+    ]
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        for field, why in cell.reasons:
+            reasons.setdefault(f"{field}: {why}", []).append(cell_name(cell))
+    errors = [
+        f"  {cell_name(cell)}: " + ", ".join(f"{count} {kind}" for kind, count in cell.errors)
+        for cell in cells
+        if cell.requests_failed
+    ]
+    everywhere = {len(cells): "every cell"}
+    absent = [f"  {why} ({everywhere.get(len(where)) or ', '.join(where)})" for why, where in reasons.items()]
+    return [
+        *text_table(_HEAD, rows),
+        *(["", "Absent numbers", *absent] if absent else []),
+        *(["", "Requests that did not end well", *errors] if errors else []),
+    ]
+
+
+def cell_name(cell: CellMetrics) -> str:
+    """A cell in a few characters, as in ``i512 c8``."""
+    return f"i{cell.context} {cell.cell_id.rpartition('_')[2]}"
+
+
+def cell_fields(cell: CellMetrics) -> dict[str, Any]:
+    """One cell as JSON holds it; what is absent is null and ``reasons`` says why."""
+    return asdict(cell) | {
+        "scored": cell.scored,
+        "errors": dict(cell.errors),
+        "reasons": dict(cell.reasons),
+    }
+
+
+def unmeasured_fields(cell: Cell, why: str) -> dict[str, Any]:
+    """A cell that was not measured, with the keys of one that was."""
+    fields: dict[str, Any] = dict.fromkeys(CellMetrics.__dataclass_fields__)
+    return fields | {
+        "cell_id": cell.cell_id,
+        "context": cell.context,
+        "concurrency": cell.concurrency,
+        "repeats": 0,
+        "flags": [],
+        "scored": False,
+        "errors": {},
+        "reasons": {"output_tps": why},
+    }
+
+
+def _number(value: float | None, digits: int) -> str:
+    return ABSENT if value is None else f"{value:.{digits}f}"
+
+
+def _ms(summary: Summary) -> str:
+    return ABSENT if summary.p50 is None else f"{1e3 * summary.p50:.1f}"
