@@ -1,13 +1,14 @@
-"""Real text that every Python has: its own library as code, its own manual as prose.
+"""Real text to cut prompts from: what every Python has, or a user's own folder.
 
-Read from the running interpreter, so nothing is shipped or fetched; the hash says whether two
-machines had the same text.
+The running interpreter has a library as code and a manual as prose, so nothing is shipped or
+fetched; the hash says whether two machines had the same text.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sysconfig
+import textwrap
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -15,17 +16,24 @@ from pathlib import Path
 from ddtree_tune.core.errors import LoadError, boundary
 
 _LONGEST_LINE = 120
-"""Longer lines are tables and literals; a slice could not be cut to length at their ends."""
+"""A slice ends at a line end; with longer lines it could not be cut to length."""
 _LEFT_OUT = frozenset(
     {"test", "tests", "idlelib", "idle_test", "turtledemo", "lib2to3", "encodings", "pydoc_data", "ensurepip"}
     | {"site-packages", "dist-packages", "__pycache__"}
 )
 """Not the library itself, or mostly tables."""
+PROSE = frozenset({".txt", ".md", ".markdown", ".rst", ".adoc", ".tex", ".org"})
+CODE = frozenset(
+    {".py", ".pyi", ".ipynb", ".c", ".h", ".cc", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".go", ".java", ".kt"}
+    | {".scala", ".cs", ".swift", ".js", ".jsx", ".ts", ".tsx", ".vue", ".rb", ".php", ".pl", ".lua", ".r", ".jl"}
+    | {".hs", ".ml", ".ex", ".sh", ".sql", ".html", ".css", ".xml", ".json", ".yaml", ".yml", ".toml", ".cmake"}
+)
+"""Endings of a user's files that are read; all others are passed over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Lines of code and of prose, each without its line end."""
+    """Lines of code and of prose, each without its line end; one of them may be empty."""
 
     code: tuple[str, ...]
     prose: tuple[str, ...]
@@ -33,9 +41,14 @@ class Corpus:
 
     @classmethod
     def of(cls, code: str, prose: str) -> Corpus:
-        """Split two texts into lines and name them by their hash."""
+        """Split two texts into lines and name them by their hash.
+
+        Long lines of prose are broken at a word, those of code are tables and literals and left out.
+        """
         sha = hashlib.sha256(f"{code}\0{prose}".encode()).hexdigest()
-        return cls(_lines(code), _lines(prose), sha)
+        lines = tuple(line.rstrip() for line in code.splitlines() if len(line) <= _LONGEST_LINE)
+        broken = (textwrap.wrap(line, _LONGEST_LINE) or [""] for line in prose.splitlines())
+        return cls(lines, tuple(part.rstrip() for parts in broken for part in parts), sha)
 
 
 def interpreter_corpus() -> Corpus:
@@ -55,5 +68,26 @@ def interpreter_corpus() -> Corpus:
     return Corpus.of(code, prose)
 
 
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(line.rstrip() for line in text.splitlines() if len(line) <= _LONGEST_LINE)
+def folder_corpus(root: Path) -> Corpus:
+    """A user's text files, in the order of their paths; hidden ones are passed over.
+
+    Raises:
+        LoadError: a file is not UTF-8 or cannot be read, or there is no text at all.
+    """
+    with boundary(LoadError, f"read the text files below {root}"):
+        paths = sorted(path for path in root.rglob("*") if path.is_file())
+        found = [path for path in paths if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+        code, prose = (
+            "\n".join(_read(path) for path in found if path.suffix.lower() in endings) for endings in (CODE, PROSE)
+        )
+    corpus = Corpus.of(code, prose)
+    if not any(corpus.code) and not any(corpus.prose):
+        raise LoadError(f"{root} must hold text files such as .txt, .md or .py, but got none among {len(found)} files")
+    return corpus
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise LoadError(f"{path} must be UTF-8, but got {error.reason} at byte {error.start}; convert it") from None

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +14,11 @@ from ddtree_tune.core.workload import Cell, ClosedLoop
 from ddtree_tune.node.client import EngineClient
 from ddtree_tune.node.corpus import interpreter_corpus
 from ddtree_tune.node.counting import Counter, Counts
+from ddtree_tune.node.live import user
 from ddtree_tune.node.loadgen import run_cell
 from ddtree_tune.node.prompts import FRAMES, load_prompts
+from ddtree_tune.node.questions import FAMILIES, shipped_tasks
+from tests.builtin.harness import serving
 from tests.truth.harness import MODEL, QUICK, assert_real
 from tests.truth.server import TEMPLATE, count_words
 
@@ -27,11 +31,17 @@ def shipped():
     return load_prompts(None, seed=3, streams=STREAMS)
 
 
-def cut(server, prompts, context, numbers, counts=None):
+@pytest.fixture(scope="module")
+def mixed():
+    """The questions of all families in turn."""
+    return load_prompts(None, seed=3, streams=STREAMS, families=FAMILIES)
+
+
+def cut(server, prompts, context, numbers, counts=None, *, model=MODEL):
     """Cut prompts of several (stream, index) by the server's count."""
 
     async def all_of_them():
-        async with EngineClient(Endpoint(server.base_url, MODEL), timeout_s=5, stall_s=2) as client:
+        async with EngineClient(Endpoint(server.base_url, model), timeout_s=5, stall_s=2) as client:
             counter = Counter(client, prompts.samples, counts or Counts())
             cell = Cell(context, 32, ClosedLoop(1), 1.0)
             return [await prompts.cut(cell, stream, index, counter) for stream, index in numbers]
@@ -51,10 +61,16 @@ def grid(streams, indices):
 @pytest.mark.parametrize(("context", "indices"), [(60, 8), (160, 6), (1024, 4), (8192, 2)])
 def test_every_prompt_is_of_the_cells_length_by_the_servers_count(truth, shipped, context, indices):
     truth.script(tokenize="messages")
-    prompts = cut(truth, shipped, context, grid(STREAMS, indices))
     tolerance = max(8, 0.02 * context)
-    assert len(prompts) == STREAMS * indices
-    for prompt in prompts:
+    for prompt in cut(truth, shipped, context, grid(STREAMS, indices)):
+        assert prompt.tokens == count_words(prompt.text) + TEMPLATE
+        assert abs(prompt.tokens - context) <= tolerance
+
+
+@pytest.mark.parametrize(("context", "indices"), [(60, 12), (100, 6), (1024, 3)])
+def test_maths_and_chat_are_of_that_length_too(truth, mixed, context, indices):
+    tolerance = max(8, 0.02 * context)
+    for prompt in cut(truth, mixed, context, grid(STREAMS, indices)):
         assert prompt.tokens == count_words(prompt.text) + TEMPLATE
         assert abs(prompt.tokens - context) <= tolerance
 
@@ -67,6 +83,59 @@ def test_no_two_prompts_share_more_than_their_first_words(truth, shipped, contex
     assert len(set(texts)) == len(texts)
     assert max(shared) < 45
     assert sorted(shared)[len(shared) // 2] < 24
+
+
+def test_families_take_turns_whatever_part_of_a_stream_a_window_sees(truth, mixed):
+    for stream in (0, 3):
+        prompts = cut(truth, mixed, 200, [(stream, index) for index in range(15)])
+        tops = [prompt.family.split("/")[0] for prompt in prompts]
+        assert all(set(tops[at : at + 3]) == set(FAMILIES) for at in range(13))
+    assert {prompt.family.split("/")[2] for prompt in prompts if prompt.family.startswith("chat/")} == {"prose"}
+
+
+def test_maths_and_chat_vary_and_begin_like_no_other_where_they_stand_alone(truth, mixed):
+    prompts = cut(truth, mixed, 60, grid(STREAMS, 18))
+    assert len({prompt.text for prompt in prompts}) == len(prompts) == 144
+    for top in ("maths", "chat"):
+        some = [prompt for prompt in prompts if prompt.family.startswith(f"{top}/")]
+        assert len(some) == 48
+        assert all(prompt.family.endswith("/bare") for prompt in some)
+        assert len({prompt.text.split(". ", 1)[0] for prompt in some}) == 48
+        assert len({prompt.text.split(". ", 1)[1] for prompt in some}) > 24
+
+
+def test_the_built_in_engine_gets_prompts_of_its_own_length(tmp_path, mixed):
+    with serving(tmp_path) as server:
+        engine = SimpleNamespace(base_url=f"http://127.0.0.1:{server.port}")
+        model = server.json("/v1/models")["data"][0]["id"]
+        prompts = cut(engine, mixed, 60, grid(2, 6), model=model)
+        usage = [
+            server.json("/v1/chat/completions", {"model": model, "messages": user(prompt.text), "max_tokens": 1})
+            for prompt in prompts
+        ]
+    assert [prompt.tokens for prompt in prompts] == [reply["usage"]["prompt_tokens"] for reply in usage]
+    assert all(abs(prompt.tokens - 60) <= 8 for prompt in prompts)
+    assert {prompt.family.split("/")[0] for prompt in prompts} == set(FAMILIES)
+
+
+def test_the_hash_names_the_questions_too(shipped, mixed):
+    assert shipped.sha256 != mixed.sha256
+
+
+def test_a_family_that_is_not_shipped_is_refused():
+    with pytest.raises(LoadError, match="must be among code, maths, chat, but got poems"):
+        load_prompts(None, seed=0, streams=1, families=("poems",))
+    with pytest.raises(LoadError, match="but got none"):
+        load_prompts(None, seed=0, streams=1, families=())
+
+
+def test_the_shipped_questions_are_many_and_each_its_own():
+    questions = shipped_tasks(("maths", "chat"))
+    for top, some in questions.items():
+        assert len({task.prompt for task in some}) == len(some) >= 120
+        assert len({task.family for task in some}) >= 8
+        assert {task.family.split("/")[0] for task in some} == {top}
+        assert all(20 <= len(task.prompt) <= 400 for task in some)
 
 
 def test_every_trial_gets_the_same_prompts_whatever_it_asked_before(truth, shipped):
@@ -86,23 +155,24 @@ def test_another_seed_gives_other_prompts(truth, shipped):
 
 def test_prompts_are_code_and_prose_in_their_frames_with_a_task_behind(truth, shipped):
     prompts = cut(truth, shipped, 400, grid(STREAMS, 4))
-    kinds = [prompt.family.split("/")[0] for prompt in prompts]
+    kinds = [prompt.family.split("/")[2] for prompt in prompts]
+    assert {prompt.family.split("/")[0] for prompt in prompts} == {"code"}
     assert kinds.count("prose") == len(prompts) // 4
     assert kinds.count("code") == 3 * len(prompts) // 4
     corpus = interpreter_corpus()
     code, prose = set(corpus.code), set(corpus.prose)
     for prompt, kind in zip(prompts, kinds, strict=True):
-        before, after = FRAMES[kind]
-        assert prompt.text.startswith(before)
-        lines = prompt.text[len(before) :].split("\n")
+        frame = FRAMES[kind]
+        assert prompt.text.startswith(frame.before)
+        lines = prompt.text[len(frame.before) :].split("\n")
         assert set(lines[:5]) <= (code if kind == "code" else prose)
-        assert after in prompt.text
+        assert frame.after in prompt.text
     assert len({prompt.family for prompt in prompts}) > 8
 
 
 def test_the_smallest_contexts_hold_a_task_alone_with_its_function_renamed(truth, shipped):
     prompts = cut(truth, shipped, 60, grid(STREAMS, 6))
-    assert {prompt.family.split("/")[0] for prompt in prompts} == {"bare"}
+    assert {prompt.family.split("/")[2] for prompt in prompts} == {"bare"}
     names = [re.search(r"(?:def |`)([a-z_]\w*)\(", prompt.text)[1] for prompt in prompts]
     assert len(set(names)) == len(names)
     for prompt, name in zip(prompts, names, strict=True):
@@ -158,9 +228,51 @@ def test_a_users_prompts_are_used_as_they_are_or_cut_at_the_front(truth, tmp_pat
     assert second.text.endswith("line 99 of many")
     assert abs(second.tokens - 100) <= 8
     assert second.family == "chat"
-    assert third.text == fits  # what is too short is passed over
+    assert third.text == f"2. {fits}"  # what is too short is passed over; what is used again says so
     with pytest.raises(LoadError, match="can be cut to 4096 tokens"):
         cut(truth, prompts, 4096, [(0, 0)])
+
+
+def test_a_users_prompts_never_repeat_and_are_cut_inside_a_paragraph(truth, tmp_path):
+    rows = [f'{{"prompt": "{" ".join(f"p{row}w{i}" for i in range(900))}"}}' for row in range(3)]
+    prompts = load_prompts(own_file(tmp_path, *rows, rows[0]), seed=0, streams=2)
+    texts = [prompt.text for prompt in cut(truth, prompts, 300, grid(2, 4))]
+    assert len(set(texts)) == 8
+    assert all(abs(count_words(text) + TEMPLATE - 300) <= 8 for text in texts)
+    assert sum(text.startswith("p") for text in texts) == 3  # one that stands there twice counts once
+
+
+def test_a_users_folder_is_what_slices_are_cut_from(truth, tmp_path):
+    folder = tmp_path / "texts"
+    (folder / "deep").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / "b.md").write_text(" ".join(f"prose{i}" for i in range(400)), encoding="utf-8")
+    (folder / "deep/a.py").write_text("\n".join(f"x{i} = {i}" for i in range(200)), encoding="utf-8")
+    (folder / ".git/c.txt").write_text("hidden " * 100, encoding="utf-8")
+    (folder / "d.png").write_bytes(b"\x89PNG")
+    prompts = load_prompts(str(folder), seed=0, streams=2, families=FAMILIES)
+    some = cut(truth, prompts, 300, grid(2, 12))
+    assert {prompt.family.split("/")[2] for prompt in some} == {"code", "prose"}
+    for prompt in some:
+        inside = prompt.text.split("```")[1] if prompt.family.endswith("/code") else prompt.text.split("\n\n")[0]
+        assert re.search(r"x\d+ = \d+" if prompt.family.endswith("/code") else r"prose\d+ prose\d+", inside)
+        assert "hidden" not in prompt.text
+        assert abs(prompt.tokens - 300) <= 8
+    assert len({prompt.text for prompt in some}) == 24
+    with pytest.raises(LoadError, match=r"load\.prompts with more text"):
+        cut(truth, prompts, 8192, [(0, 1)])
+    (folder / "b.md").write_text("another text", encoding="utf-8")
+    assert load_prompts(str(folder), seed=0, streams=2, families=FAMILIES).sha256 != prompts.sha256
+
+
+def test_a_folder_without_readable_text_is_refused(tmp_path):
+    with pytest.raises(
+        LoadError, match=r"must hold text files such as \.txt, \.md or \.py, but got none among 0 files"
+    ):
+        load_prompts(str(tmp_path), seed=0, streams=1)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    with pytest.raises(LoadError, match=r"latin\.txt must be UTF-8, but got .* at byte 3; convert it"):
+        load_prompts(str(tmp_path), seed=0, streams=1)
 
 
 def test_a_bad_prompt_file_is_refused_with_its_line(tmp_path):
