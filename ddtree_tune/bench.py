@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Coroutine, Iterator
 
-    from ddtree_tune.core.record import CellResult
     from ddtree_tune.ports import Loader
 
 API_KEY = "DDTREE_TUNE_API_KEY"
@@ -183,10 +182,10 @@ class _Bench:
                 self.record = replace(self.record, cells=matrix.results, spans=tuple(self._spans))
                 self._keep()
                 progress.measured(result.metrics)
-                self._still_there(result)
+                if not result.metrics.requests_ok:
+                    self._find_again()
         except TuneError as error:
-            kind = error.failure if isinstance(error, EngineError) else FailureClass.LOAD
-            self.record = replace(self.record, failure=Failure(kind, "load", str(error), ""))
+            self.record = replace(self.record, failure=self._why(error))
         else:
             self.record = replace(self.record, status=TrialStatus.COMPLETE, failure=None)
         self._keep()
@@ -197,14 +196,21 @@ class _Bench:
         table = cell_lines([cell.metrics for cell in self.record.cells]) if self.record.cells else []
         return ["", *table, *(["", f"Not complete: {failure.failure}: {failure.reason}"] if failure else [])]
 
-    def _still_there(self, result: CellResult) -> None:
+    def _find_again(self) -> None:
         """Raise EngineError if the server is gone: nothing that follows would be worth its time."""
-        if result.metrics.requests_ok:
-            return
         try:
             asyncio.run(self._look())
-        except TuneError as error:
+        except SpecError as error:
             raise EngineError(f"the server stopped answering: {error}", FailureClass.CRASH_REQUEST) from None
+
+    def _why(self, error: TuneError) -> Failure:
+        """What ended the measurement: a server that is gone explains whatever broke."""
+        try:
+            self._find_again()
+        except EngineError as gone:
+            error = gone
+        kind = error.failure if isinstance(error, EngineError) else FailureClass.LOAD
+        return Failure(kind, "load", str(error), "")
 
     def _keep(self) -> None:
         """Write the tables and the JSON as far as they go."""

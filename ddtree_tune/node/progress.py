@@ -141,7 +141,7 @@ class Progress(Display):
 
 def _ends(left_s: float) -> str:
     at = datetime.now().astimezone() + timedelta(seconds=left_s)
-    return f"ends about {at:%H:%M} ({left_s / 60:.0f} min)"
+    return f"ends about {at:%H:%M} ({f'{left_s / 60:.0f} min' if left_s >= 90 else f'{left_s:.0f} s'})"
 
 
 def cell_line(cell: CellMetrics) -> str:
