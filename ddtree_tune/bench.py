@@ -15,14 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import ValidationError
 
-from ddtree_tune.cluster.actors import RemoteLoader
-from ddtree_tune.cluster.placement import joined
 from ddtree_tune.core.cell_table import cell_fields, cell_lines, unmeasured_fields
 from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.engine import Algorithm, EffectiveConfig, EngineConfig, Route
@@ -40,31 +37,12 @@ from ddtree_tune.node.store import Store
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Coroutine, Iterator
+    from pathlib import Path
 
     from ddtree_tune.ports import Loader
 
 API_KEY = "DDTREE_TUNE_API_KEY"
 """Variable that holds the bearer token of a server that wants one; never a flag, for flags are seen by all."""
-
-
-def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``bench``."""
-    parser.add_argument("--base-url", required=True, help="of the server, as in http://127.0.0.1:30000")
-    parser.add_argument("--model", help="served name (the only one that the server lists)")
-    parser.add_argument("--contexts", required=True, help="prompt lengths in tokens, as in 60,1024")
-    parser.add_argument("--concurrencies", required=True, help="requests in flight, as in 1,8")
-    parser.add_argument("--output-tokens", type=int, default=256, help="tokens of every reply (256)")
-    parser.add_argument("--window-s", type=float, default=30.0, help="least measured seconds of a repeat (30)")
-    parser.add_argument("--repeats", type=int, default=3, help="measurements of each cell, interleaved (3)")
-    parser.add_argument("--prompts", help="JSONL of prompts or folder of texts (code and prose of the interpreter)")
-    parser.add_argument("--route", choices=[route.value for route in Route], help="door to take (the better one)")
-    parser.add_argument("--template", help="folder with the model's chat template, for /generate")
-    parser.add_argument("--seed", type=int, default=0, help="of the prompts (0)")
-    parser.add_argument("--stall-s", type=float, default=60.0, help="no token for so long is a hang (60)")
-    parser.add_argument("--no-ray", action="store_true", help="send the load from plain processes")
-    parser.add_argument("--out", type=Path, required=True, help="new folder for the tables")
-    parser.add_argument("--json", type=Path, help="file for a JSON list with one object per cell")
-    parser.add_argument("--quiet", action="store_true", help="print the table only")
 
 
 def bench(arguments: argparse.Namespace) -> int:
@@ -133,6 +111,10 @@ def load_of(arguments: argparse.Namespace) -> LoadSpec:
 def _loader(load: LoadSpec, *, seed: int, stall_s: float, ray: bool) -> Iterator[Loader]:
     """The load actor of a trial, or a plain process."""
     if ray:
+        # Imported here: Ray takes seconds to import, and a machine without it can measure with --no-ray.
+        from ddtree_tune.cluster.actors import RemoteLoader  # noqa: PLC0415
+        from ddtree_tune.cluster.placement import joined  # noqa: PLC0415
+
         with joined():
             yield RemoteLoader(load, seed=seed, stall_s=stall_s, name=f"load-bench-{os.getpid()}")
     else:

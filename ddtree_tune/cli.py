@@ -1,4 +1,7 @@
-"""``ddtree-tune``: one command for everything; each subcommand is a thin call into the package."""
+"""``ddtree-tune``: one command for everything; each subcommand is a thin call into the package.
+
+A subcommand imports what it needs when it runs: Ray takes seconds, and help or a plan need none.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddtree_tune import __version__
-from ddtree_tune.bench import add_bench_arguments, bench
-from ddtree_tune.core.plan import plan
-from ddtree_tune.core.report import plan_lines
-from ddtree_tune.node.grade_file import grade_command
-from ddtree_tune.run import add_run_arguments, guarded, read_spec, resume, start
+from ddtree_tune.arguments import add_bench_arguments, add_run_arguments, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,35 +25,63 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     run = commands.add_parser("run", help="run a sweep")
     add_run_arguments(run)
-    run.set_defaults(act=lambda got: start(got.spec, got.results, quiet=got.quiet))
+    run.set_defaults(act=_run)
 
     planned = commands.add_parser("plan", help="show what a sweep would run, without touching a node")
     planned.add_argument("spec", type=Path, help="YAML of the sweep")
-    planned.set_defaults(act=lambda got: _plan(got.spec))
+    planned.set_defaults(act=_plan)
 
     resumed = commands.add_parser("resume", help="go on with an interrupted sweep")
     resumed.add_argument("folder", type=Path, help="results folder of the sweep")
     resumed.add_argument("--quiet", action="store_true", help="print the answer only")
-    resumed.set_defaults(act=lambda got: resume(got.folder, quiet=got.quiet))
+    resumed.set_defaults(act=_resume)
 
     measured = commands.add_parser("bench", help="measure one running server")
     add_bench_arguments(measured)
-    measured.set_defaults(act=bench)
+    measured.set_defaults(act=_bench)
 
     grade = commands.add_parser("grade", help="grade saved replies")
     grade.add_argument("file", type=Path, help="JSONL with reply and problem on each line")
     grade.add_argument("--out", type=Path, help="JSONL to write, one line per reply")
     grade.add_argument("--json", action="store_true", help="print the summary as JSON")
-    grade.set_defaults(act=lambda got: grade_command(got.file, got.out, as_json=got.json))
+    grade.set_defaults(act=_grade)
 
     arguments = parser.parse_args(argv)
     return guarded(lambda: int(arguments.act(arguments)))
 
 
-def _plan(path: Path) -> int:
-    spec = read_spec(path)
+def _run(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.run import start
+
+    return start(arguments.spec, arguments.results, quiet=arguments.quiet)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.core.plan import plan
+    from ddtree_tune.core.report import plan_lines
+    from ddtree_tune.node.spec_file import read_spec
+
+    spec = read_spec(arguments.spec)
     print("\n".join(plan_lines(spec, plan(spec))))
     return 0
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.run import resume
+
+    return resume(arguments.folder, quiet=arguments.quiet)
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.bench import bench
+
+    return bench(arguments)
+
+
+def _grade(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.node.grade_file import grade_command
+
+    return grade_command(arguments.file, arguments.out, as_json=arguments.json)
 
 
 if __name__ == "__main__":

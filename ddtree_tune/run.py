@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddtree_tune.arguments import add_run_arguments, guarded
 from ddtree_tune.cluster.sweep import run_sweep
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.dialects import BuiltinDialect
-from ddtree_tune.core.errors import EXIT_INTERRUPTED, SpecError, TuneError
+from ddtree_tune.core.errors import EXIT_INTERRUPTED, SpecError
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.report import answer_lines, winner_script
@@ -24,26 +25,14 @@ from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.progress import Progress
 from ddtree_tune.node.search import Study
+from ddtree_tune.node.spec_file import read_spec
 from ddtree_tune.node.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.record import TrialRecord
-
-
-def read_spec(path: Path) -> SweepSpec:
-    """Read and check a spec file.
-
-    Raises:
-        SpecError: it cannot be read or is wrong.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path}: the spec must be a readable YAML file, but got {error}") from None
-    return SweepSpec.parse(text, str(path))
 
 
 def dialect_of(spec: SweepSpec) -> Dialect:
@@ -122,25 +111,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     add_run_arguments(parser)
     arguments = parser.parse_args(argv)
     return guarded(lambda: start(arguments.spec, arguments.results, quiet=arguments.quiet))
-
-
-def add_run_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of ``run``."""
-    parser.add_argument("spec", type=Path, help="YAML of the sweep, as in search_spaces/")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder for the results (results)")
-    parser.add_argument("--quiet", action="store_true", help="print the answer only")
-
-
-def guarded(command: Callable[[], int]) -> int:
-    """Run a command; turn our errors into one sentence and an exit code."""
-    try:
-        return command()
-    except SpecError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except TuneError as error:
-        print(error, file=sys.stderr)
-        return 1
 
 
 if __name__ == "__main__":
