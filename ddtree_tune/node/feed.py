@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ddtree_tune.node.prompts import Prompt
+    from ddtree_tune.node.watch import Share
 
     Cut = Callable[[Phase, int], Awaitable[Prompt]]
     """Gives the prompt of a phase and an index."""
 
 
 class Feed:
-    """The cell's prompts, in the order of their index, cut ahead of need where possible."""
+    """A process's share of the cell's prompts, in their order, cut ahead of need where possible."""
 
-    def __init__(self, cut: Cut) -> None:
+    def __init__(self, cut: Cut, share: Share) -> None:
         self._cut = cut
+        self._share = share
         self._ready: dict[Phase, deque[Prompt]] = {phase: deque() for phase in Phase}
         self._made = dict.fromkeys(Phase, 0)
         self._lock = asyncio.Lock()
@@ -40,6 +42,6 @@ class Feed:
 
     async def _make(self, phase: Phase) -> None:
         async with self._lock:
-            prompt = await self._cut(phase, self._made[phase])
+            prompt = await self._cut(phase, self._made[phase] * self._share.of + self._share.number)
             self._made[phase] += 1
             self._ready[phase].append(prompt)

@@ -11,7 +11,7 @@ from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.trace import Phase, RequestError
 from ddtree_tune.core.workload import OpenLoop
 from ddtree_tune.node.prompts import Prompt
-from ddtree_tune.node.slots import Limits
+from ddtree_tune.node.watch import Limits
 from tests.truth.harness import QUICK, assert_real, cell, load, words
 
 
