@@ -8,7 +8,7 @@ from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.engine import Algorithm, EffectiveConfig, EngineConfig, LaunchPlan
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.gate import Check, GateVerdict
-from ddtree_tune.core.metrics import CellMetrics, Summary
+from ddtree_tune.core.metrics import CellMetrics, FamilyMetrics, Summary
 from ddtree_tune.core.record import (
     CellResult,
     Failure,
@@ -78,6 +78,7 @@ def cell(context, concurrency, tps, *, flags=(), accept_len=None, ci95=None):
         "output_tokens": 5120,
         "prompt_tokens_mean": float(context),
         "client_lag_p99_s": 0.0004,
+        "families": (FamilyMetrics("code", 40, 5120, tps / concurrency if tps else None, accept_len),),
         "flags": tuple(flags),
         "reasons": (),
     }

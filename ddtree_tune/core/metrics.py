@@ -19,14 +19,16 @@ import numpy as np
 from ddtree_tune.core import flags as judge
 from ddtree_tune.core import timing
 from ddtree_tune.core.errors import LoadError
-from ddtree_tune.core.flags import DISQUALIFYING, PARTS, CellFlag
-from ddtree_tune.core.stats import Interval, bootstrap_median, percentile
+from ddtree_tune.core.flags import DISQUALIFYING, CellFlag
+from ddtree_tune.core.stats import percentile
+from ddtree_tune.core.throughput import interval_of, rates_of, tokens_inside, useful
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from ddtree_tune.core.stats import Interval
     from ddtree_tune.core.trace import CellRun, RequestTrace, Window
 
 _NEED_A_WINDOW = ("output_tps", "output_tokens", "user_tps", "accept_len", "in_flight_mean", "answering_max")
@@ -41,6 +43,22 @@ class Summary:
     p50: float | None
     p95: float | None
     p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyMetrics:
+    """The requests of one family of prompts in a cell: speculation gains more on some text."""
+
+    family: str
+    """The first part of the prompts' family."""
+    requests_ok: int
+    """Ended well inside the windows."""
+    output_tokens: int | None
+    """Tokens that arrived inside the windows; the families' add up to the cell's."""
+    user_tps: float | None
+    """1 / mean TPOT."""
+    accept_len: float | None
+    """Tokens per verify step, bonus included, pooled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +110,8 @@ class CellMetrics:
     """Tokens that arrived inside the windows."""
     prompt_tokens_mean: float | None
     client_lag_p99_s: float | None
+    families: tuple[FamilyMetrics, ...]
+    """The families of all prompts that were sent, by name; alone if there is only one."""
     flags: tuple[CellFlag, ...]
     reasons: tuple[tuple[str, str], ...]
     """(field, why it is None)."""
@@ -119,15 +139,15 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
     windows = [(run, run.window) for run in runs if run.window is not None and run.window.seconds > 0]
     traces = [trace for run in runs for trace in run.traces]
     sent = [t for run, window in windows for t in judge.measured(run.traces) if _in(t.sent_ns, window)]
-    ended = [t for run, window in windows for t in judge.measured(run.traces) if t.ok and _in(t.end_ns, window)]
-    tokens = [_tokens_inside(run.traces, window) for run, window in windows]
+    ended = _ended(windows)
+    tokens = [tokens_inside(run.traces, window) for run, window in windows]
     counted = [one for one in tokens if one is not None]
     complete = bool(tokens) and len(counted) == len(tokens)
-    rates = _rates(counted, [window for _, window in windows]) if complete else []
+    rates = rates_of(counted, [window for _, window in windows]) if complete else []
     tps = [float(parts.mean()) for parts in rates]
-    interval, basis = _interval(tps, rates)
-    gaps = [timing.chunk_gaps_s(t, window) for run, window in windows for t in _useful(run.traces)]
-    itl = [timing.token_gaps_s(t, window) for run, window in windows for t in _useful(run.traces)]
+    interval, basis = interval_of(tps, rates)
+    gaps = [timing.chunk_gaps_s(t, window) for run, window in windows for t in useful(run.traces)]
+    itl = [timing.token_gaps_s(t, window) for run, window in windows for t in useful(run.traces)]
     icl = _summary(np.concatenate(gaps) if gaps else np.empty(0))
     tpot = _summary(_present(timing.tpot_s(trace) for trace in ended))
     lag = percentile([ns / 1e9 for run in runs for ns in run.lag_ns], 99)
@@ -158,7 +178,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
         ci_basis=basis,
         output_tps_repeats=tuple(tps),
         user_tps=1 / tpot.mean if tpot.mean else None,
-        ttft_s=_summary(_present(timing.ttft_s(trace) for trace in _useful(sent))),
+        ttft_s=_summary(_present(timing.ttft_s(trace) for trace in useful(sent))),
         icl_s=icl,
         itl_s=_summary(np.concatenate([one for one in itl if one is not None]) if itl and complete else np.empty(0)),
         tpot_s=tpot,
@@ -174,57 +194,40 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
         output_tokens=sum(int(parts.sum()) for parts in counted) if complete else None,
         prompt_tokens_mean=prompt_mean,
         client_lag_p99_s=lag,
+        families=tuple(_family(name, windows) for name in sorted({_top(trace) for trace in traces})),
         flags=tuple(flag for flag, set_ in checks.items() if set_),
         reasons=(),
     )
     return _with_reasons(metrics, failures=failures)
 
 
+def _family(name: str, windows: Sequence[tuple[CellRun, Window]]) -> FamilyMetrics:
+    """What the cell tells of itself, of the requests of one family."""
+    own = [(replace(run, traces=tuple(t for t in run.traces if _top(t) == name)), window) for run, window in windows]
+    ended = _ended(own)
+    tokens = [tokens_inside(run.traces, window) for run, window in own]
+    counted = [int(parts.sum()) for parts in tokens if parts is not None]
+    tpot = _summary(_present(timing.tpot_s(trace) for trace in ended)).mean
+    return FamilyMetrics(
+        family=name,
+        requests_ok=len(ended),
+        output_tokens=sum(counted) if tokens and len(counted) == len(tokens) else None,
+        user_tps=1 / tpot if tpot else None,
+        accept_len=timing.accept_length(ended),
+    )
+
+
+def _top(trace: RequestTrace) -> str:
+    return trace.prompt_family.split("/", 1)[0]
+
+
+def _ended(windows: Sequence[tuple[CellRun, Window]]) -> list[RequestTrace]:
+    """Requests of the window that ended well inside it."""
+    return [t for run, window in windows for t in judge.measured(run.traces) if t.ok and _in(t.end_ns, window)]
+
+
 def _in(at_ns: int, window: Window) -> bool:
     return window.start_ns <= at_ns < window.end_ns
-
-
-def _useful(traces: Iterable[RequestTrace]) -> list[RequestTrace]:
-    """Requests whose tokens were of use: all but failed ones."""
-    return [trace for trace in traces if not judge.failed(trace)]
-
-
-def _tokens_inside(traces: Sequence[RequestTrace], window: Window) -> NDArray[np.int64] | None:
-    """Tokens that arrived in each twentieth of the window, (PARTS,) int64; None if any is unknown."""
-    parts = np.zeros(PARTS, dtype=np.int64)
-    for trace in _useful(traces):
-        if not trace.chunk_ns or trace.chunk_ns[0] >= window.end_ns or trace.chunk_ns[-1] < window.start_ns:
-            continue
-        tokens = timing.new_tokens(trace)
-        if tokens is None:
-            return None
-        since = np.asarray(trace.chunk_ns, dtype=np.int64) - window.start_ns
-        at = since * PARTS // (window.end_ns - window.start_ns)
-        inside = (at >= 0) & (at < PARTS)
-        np.add.at(parts, at[inside], tokens[inside])
-    return parts
-
-
-def _rates(tokens: Sequence[NDArray[np.int64]], windows: Sequence[Window]) -> list[NDArray[np.float64]]:
-    """Token rate of each twentieth of each window that saw a token; a dead server has no rate, not 0."""
-    return [parts * PARTS / window.seconds for parts, window in zip(tokens, windows, strict=True) if parts.any()]
-
-
-def _interval(
-    tps: Sequence[float], rates: Sequence[NDArray[np.float64]]
-) -> tuple[Interval | None, Literal["repeats", "sub_windows"] | None]:
-    """95 % interval of the throughput and what it was drawn from.
-
-    Source: percentile bootstrap, Efron 1979: of the median over repeats, or of the mean over
-    twentieths of the windows. Twentieths of one window share its luck, so theirs is the narrower one.
-    """
-    if (interval := bootstrap_median(tps)) is not None:
-        return interval, "repeats"
-    if not rates:
-        return None, None
-    pool = np.concatenate(rates)
-    draws = np.random.default_rng(0).choice(pool, size=(2000, len(pool))).mean(axis=1)
-    return Interval(float(np.percentile(draws, 2.5)), float(np.percentile(draws, 97.5))), "sub_windows"
 
 
 def _summary(values: NDArray[np.float64]) -> Summary:
@@ -277,5 +280,9 @@ def _with_reasons(metrics: CellMetrics, *, failures: int) -> CellMetrics:
         "prompt_tokens_mean": "the server does not report prompt tokens",
         "client_lag_p99_s": "fewer than 100 lag samples",
     }
-    reasons = tuple((name, why) for name, why in absent.items() if getattr(metrics, name) is None)
-    return replace(metrics, reasons=reasons)
+    reasons = [(name, why) for name, why in absent.items() if getattr(metrics, name) is None]
+    for name in ("user_tps", "accept_len"):  # what the cell lacks as well is said once
+        lacking = [one.family for one in metrics.families if getattr(one, name) is None]
+        if getattr(metrics, name) is not None:
+            reasons += [(f"{name} of {family}", absent[name]) for family in lacking]
+    return replace(metrics, reasons=tuple(reasons))

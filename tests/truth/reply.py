@@ -20,6 +20,8 @@ class Script:
     """Each request's gaps are scaled by 1 +- this."""
     steps: list[int] = field(default_factory=lambda: [4])
     """Tokens of each verify step, over and over; one chunk each."""
+    steps_for: dict[str, list[int]] = field(default_factory=dict)
+    """Requests whose prompt holds the text have these steps instead; the first that matches."""
     continuous: bool = True
     usage: bool = True
     spec: bool = True
@@ -58,12 +60,13 @@ class Script:
     """Requests whose prompt holds it have threefold gaps."""
 
 
-def plan(script, wanted, number):
+def plan(script, wanted, prompt):
     """(tokens, text, reasoning) of each chunk."""
     total = wanted if script.stop_after is None else min(wanted, script.stop_after)
+    steps = next((steps for text, steps in script.steps_for.items() if text in prompt), script.steps)
     chunks, done, at, pending = [], 0, 0, ""
     while done < total:
-        step = min(script.steps[at % len(script.steps)], total - done)
+        step = min(steps[at % len(steps)], total - done)
         words = "".join(f"{script.alphabet}{done + i} " for i in range(step) if done + i < total - script.tail_tokens)
         thinks = done < script.reasoning_tokens
         pending += words

@@ -120,7 +120,7 @@ async def generate(request, body, text, wanted, received, *, native):
     seen = script.remember and sha in STATE.prompts
     STATE.prompts.add(sha)
     count = round(prompt_tokens(text) * script.prompt_scale)
-    chunks, finish = plan(script, wanted, number)
+    chunks, finish = plan(script, wanted, text)
     record = {"body": body, "sha": sha, "received_ns": received, "sent_ns": [], "tokens": [], "prompt_tokens": count}
     record |= {"completion_tokens": sum(tokens for tokens, _, _ in chunks), "end_ns": None, "prompt": text}
     STATE.requests.append(record)
