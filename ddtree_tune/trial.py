@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding import pass_rate
+from ddtree_tune.core.coherence import cell_texts
 from ddtree_tune.core.engine import differences
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError, TuneError
 from ddtree_tune.core.gate import judge
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineHandle
     from ddtree_tune.core.gate import GateVerdict
     from ddtree_tune.core.metrics import CellMetrics
-    from ddtree_tune.core.record import CellResult, Fingerprint, Proposal
+    from ddtree_tune.core.record import CellResult, CellTexts, Fingerprint, Proposal
     from ddtree_tune.core.spec import SweepSpec
     from ddtree_tune.ports import Engine, Grader, Loader, Node, Sink
 
@@ -80,6 +81,7 @@ class _Book:
     verdict: GateVerdict | None = None
     answer: str | None = None
     cells: tuple[CellResult, ...] = ()
+    texts: tuple[CellTexts, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     failure: Failure | None = None
     fingerprint: Fingerprint | None = None
@@ -116,6 +118,7 @@ class _Book:
             gate=self.verdict,
             answer=self.answer,
             cells=self.cells,
+            texts=self.texts,
             attempts=self.attempts,
             pass_rate=pass_rate(self.attempts) if self.attempts else None,
             failure=self.failure,
@@ -193,6 +196,7 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
         book.cells = matrix.results
         world.sink.write(book.record())
         yield TrialEvent("load", cell=result.metrics)
+    book.texts = tuple(map(cell_texts, book.cells))
 
     if book.proposal.coding and world.grader:
         with book.timed("coding"):

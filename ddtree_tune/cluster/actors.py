@@ -60,9 +60,9 @@ class RemoteLoader:
 class RemoteGrader:
     """``ports.Grader`` in an actor of its own."""
 
-    def __init__(self, coding: CodingSpec, *, served: int, stall_s: float, name: str) -> None:
+    def __init__(self, coding: CodingSpec, *, served: int, seed: int, stall_s: float, name: str) -> None:
         self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(
-            NodeGrader, coding, served=served, stall_s=stall_s
+            NodeGrader, coding, served=served, seed=seed, stall_s=stall_s
         )
 
     def run(self, endpoint: Endpoint) -> Sequence[Attempt]:

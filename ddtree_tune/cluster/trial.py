@@ -58,8 +58,9 @@ class TuneTrial(tune.Trainable):
         place = f"{this_node()[:8]}-{id(self):x}"
         stall_s = spec.engine.stall_s
         self._loader = RemoteLoader(spec.load, seed=spec.search.seed, stall_s=stall_s, name=f"load-{place}")
+        seed, served = spec.search.seed, max(spec.load.concurrency)
         self._grader = (
-            RemoteGrader(spec.coding, served=max(spec.load.concurrency), stall_s=stall_s, name=f"grade-{place}")
+            RemoteGrader(spec.coding, served=served, seed=seed, stall_s=stall_s, name=f"grade-{place}")
             if spec.coding
             else None
         )

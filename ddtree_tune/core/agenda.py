@@ -11,9 +11,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ddtree_tune.core.coding import count_outcomes
+from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
-from ddtree_tune.core.objective import Observation, Verdict, failure_class, observe
+from ddtree_tune.core.objective import Observation, Verdict, failure_class, observe, pooled_pass_rate
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.space import Space, size_key
 from ddtree_tune.core.speedup import NO_SPECULATION, merged, pooled_rates, rates
@@ -55,7 +55,8 @@ class Agenda:
         self.lost: Counter[Slot] = Counter()
         """How often the machinery broke under each slot."""
         self.told: dict[Slot, list[TrialRecord]] = {}
-        """What each slot left, losses aside."""
+        """What each slot left, losses aside, and judged: garbage is a failure."""
+        self._left: list[tuple[Slot, TrialRecord]] = []
         self._spec = spec
         baselines = [Slot(config, Origin.BASELINE) for config in spec.baseline_configs()]
         seeds = {dialect.canonical(seed.config()): None for seed in spec.seeds}
@@ -67,7 +68,11 @@ class Agenda:
         if failure in INFRASTRUCTURE:
             self.lost[slot] += failure is not FailureClass.INTERRUPTED
         elif record is not None:
-            self.told.setdefault(slot, []).append(record)
+            self._left.append((slot, record))
+            fresh = judged(one for _, one in self._left)
+            self.told = {}
+            for (left_by, _), one in zip(self._left, fresh, strict=True):
+                self.told.setdefault(left_by, []).append(one)
 
     def _observe(self, record: TrialRecord) -> Observation:
         """What a trial means, given the baselines as measured before the finals."""
@@ -169,6 +174,4 @@ class Agenda:
         return pooled_rates(self.told.get(_BASE, []), NO_SPECULATION)
 
     def _base_pass_rate(self) -> PassRate | None:
-        told = self.told.get(_BASE, [])
-        outcomes = [attempt.outcome for record in told for attempt in record.attempts]
-        return count_outcomes(outcomes) if outcomes else None
+        return pooled_pass_rate(self.told.get(_BASE, []))

@@ -17,6 +17,8 @@ from ddtree_tune.core.stats import Interval, wilson
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ddtree_tune.core.degenerate import Degeneration
+
 
 class Outcome(StrEnum):
     """What became of one reply."""
@@ -63,6 +65,24 @@ class Reply:
     error: str | None = None
     """Why the request failed, if it did."""
 
+    @property
+    def said(self) -> str:
+        """All that was generated, reasoning first."""
+        return (self.reasoning_content or "") + (self.content or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Where the chunks of a streamed reply end, so that a character can be found among the tokens.
+
+    A chunk carries a whole verify step: a character's token is known to within its chunk.
+    """
+
+    chars: tuple[int, ...]
+    """Characters so far of reasoning and answer, at each chunk with text."""
+    tokens: tuple[int, ...]
+    """Tokens so far at each, by the server's count."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -84,6 +104,24 @@ class Attempt:
     """Which level of isolation ran it."""
     sample: int = 0
     """Which of several replies to the same problem."""
+    concurrency: int | None = None
+    """Requests that were kept in flight when it was asked; None if that is not known."""
+    temperature: float | None = None
+    """Of the sampling, 0 is greedy; None if that is not known."""
+    degenerate: Degeneration | None = None
+    """What is wrong with the reply as a text, if anything."""
+    chunks: Chunks | None = None
+    """Of a greedy reply; None if it was sampled, or the server did not count."""
+
+    @property
+    def key(self) -> tuple[str, int, int | None]:
+        """Which question it answers: problem, sample and concurrency."""
+        return self.problem_id, self.sample, self.concurrency
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the reply is the likeliest one, which a setting must not change."""
+        return self.temperature == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,18 +180,33 @@ class PassRate:
 
 
 def latest(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
-    """One attempt per problem and sample, the last one given: a resumed run writes some twice."""
-    return tuple({(one.problem_id, one.sample): one for one in attempts}.values())
+    """One attempt per question, the last one given: a resumed run writes some twice."""
+    return tuple({one.key: one for one in attempts}.values())
+
+
+def served(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """The attempts at the largest concurrency, the one that is served: the pass rate is over them."""
+    found = tuple(attempts)
+    largest = max((one.concurrency or 0 for one in found), default=0)
+    return tuple(one for one in found if (one.concurrency or 0) == largest)
+
+
+def at_concurrencies(attempts: Iterable[Attempt]) -> dict[int | None, tuple[Attempt, ...]]:
+    """Attempts by the concurrency at which they were asked, in their order."""
+    found: dict[int | None, list[Attempt]] = {}
+    for one in attempts:
+        found.setdefault(one.concurrency, []).append(one)
+    return {users: tuple(of) for users, of in found.items()}
 
 
 def pass_rate(attempts: Iterable[Attempt], expected: int | None = None) -> PassRate:
-    """Count attempts, each problem and sample once.
+    """Count the attempts at the concurrency that is served, each problem and sample once.
 
     Args:
         attempts: in the order in which they were made.
         expected: how many there should be, where the run may have ended early.
     """
-    return count_outcomes((one.outcome for one in latest(attempts)), expected)
+    return count_outcomes((one.outcome for one in latest(served(attempts))), expected)
 
 
 def count_outcomes(outcomes: Iterable[Outcome], expected: int | None = None) -> PassRate:
@@ -167,58 +220,6 @@ def count_outcomes(outcomes: Iterable[Outcome], expected: int | None = None) -> 
         outcomes=tuple(sorted((outcome.value, count) for outcome, count in counts.items())),
         expected=expected,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """Two configurations on the same problems."""
-
-    both: int
-    only_first: int
-    """Problems that only the first one passed."""
-    only_second: int
-    neither: int
-
-    @property
-    def agree(self) -> int:
-        """Problems with the same verdict."""
-        return self.both + self.neither
-
-    @property
-    def discordant(self) -> int:
-        """Problems with different verdicts: all that the test looks at."""
-        return self.only_first + self.only_second
-
-    @property
-    def difference(self) -> float | None:
-        """Second pass rate less the first; None without a common problem."""
-        total = self.agree + self.discordant
-        return (self.only_second - self.only_first) / total if total else None
-
-    @property
-    def p_value(self) -> float:
-        """Two-sided exact McNemar test of equal pass rates; 1.0 where the verdicts never differ.
-
-        Twice the binomial tail of the rarer kind of discordant pair at one half, at most 1.
-        Source: McNemar, Psychometrika 12 (1947) 153-157, with the exact binomial instead of chi-squared.
-        """
-        n, rarer = self.discordant, min(self.only_first, self.only_second)
-        return min(1.0, 2 * sum(comb(n, k) for k in range(rarer + 1)) / (1 << n))
-
-
-def paired(first: Iterable[Attempt], second: Iterable[Attempt]) -> Paired:
-    """Compare two evaluations on the problems that both of them graded."""
-    ours, theirs = (
-        {(one.problem_id, one.sample): one.outcome for one in latest(side) if one.outcome not in NOT_ATTEMPTED}
-        for side in (first, second)
-    )
-    return pair_outcomes([(ours[key], theirs[key]) for key in ours if key in theirs])
-
-
-def pair_outcomes(pairs: Iterable[tuple[Outcome, Outcome]]) -> Paired:
-    """Compare outcomes of the same problems, as (first, second)."""
-    counts = Counter((one is Outcome.PASS, other is Outcome.PASS) for one, other in pairs)
-    return Paired(counts[True, True], counts[True, False], counts[False, True], counts[False, False])
 
 
 def pass_at_k(passed: int, samples: int, k: int) -> float | None:
@@ -254,3 +255,17 @@ def min_samples(outcomes: Mapping[str, Sequence[Outcome]]) -> int:
     """The fewest graded samples that any problem has; 0 without problems."""
     counts = [sum(one not in NOT_ATTEMPTED for one in of_problem) for of_problem in outcomes.values()]
     return min(counts, default=0)
+
+
+def pass_at_ks(attempts: Iterable[Attempt]) -> tuple[tuple[int, float], ...]:
+    """(k, pass@k) for one and for all samples, at the concurrency that is served.
+
+    Returns:
+        Nothing where no problem has several graded samples, for pass@1 is then the pass rate.
+    """
+    outcomes: dict[str, list[Outcome]] = {}
+    for one in latest(served(attempts)):
+        outcomes.setdefault(one.problem_id, []).append(one.outcome)
+    samples = min_samples(outcomes)
+    values = ((k, mean_pass_at_k(outcomes, k)) for k in ((1, samples) if samples > 1 else ()))
+    return tuple((k, value) for k, value in values if value is not None)

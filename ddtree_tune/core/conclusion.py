@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ddtree_tune.core.coding import Paired, PassRate, count_outcomes, paired
+from ddtree_tune.core.coding_result import CodingResult, coding_results
+from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.engine import Algorithm, EngineConfig
 from ddtree_tune.core.measurements import Gain, Measurements
-from ddtree_tune.core.objective import Verdict, failure_class, observe
+from ddtree_tune.core.objective import Verdict, failure_class, observe, pooled_pass_rate
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.space import size_key
 from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN, pooled_rates, rates, speedup
@@ -53,10 +54,7 @@ class Setting:
     vs_chain: Gain | None
     accept_len: float | None
     """Mean of the cells' acceptance lengths, tokens per step."""
-    pass_rate: PassRate | None
-    """Over all attempts of all its trials."""
-    paired: Paired | None
-    """No speculation (first) and this (second) on the same problems."""
+    coding: CodingResult | None
     feasible: bool
     """Whether the engine ran it whenever asked and it holds the constraints."""
 
@@ -89,6 +87,8 @@ class Conclusion:
     """One per cell of the matrix."""
     compared: tuple[str, ...]
     """The cells that the scores are taken over."""
+    coding: tuple[CodingResult, ...]
+    """One per setting that was evaluated, no speculation first."""
     rows: tuple[Row, ...]
     """One per trial, in the order of asking."""
     why: str | None = None
@@ -102,16 +102,17 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         records: every trial, in any order.
         spec: the sweep.
     """
-    ordered = sorted(records, key=lambda one: one.trial_id)
+    ordered = judged(sorted(records, key=lambda one: one.trial_id))
     cells = tuple(cell.cell_id for cell in spec.load.cells())
     search, finals = Measurements.of_search(ordered, cells), Measurements.of_finals(ordered, cells)
     unfit = _unfit(ordered, spec)
+    coding = coding_results(ordered)
     rows = tuple(_row(record, ordered) for record in ordered)
     winners = tuple(cell_winner(cell, search, finals, unfit) for cell in spec.load.cells())
     table = finals if _trees(finals, unfit) else search
     settings = tuple(
         sorted(
-            (_setting(config, ordered, table, unfit) for config in table.arms),
+            (_setting(config, ordered, table, unfit, coding) for config in table.arms),
             key=lambda one: (-(one.vs_none.ratio if one.vs_none else 0.0), size_key(one.config)),
         )
     )
@@ -125,6 +126,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         settings=settings,
         cells=winners,
         compared=table.compared,
+        coding=coding,
         rows=rows,
         why=None if found else _why_nothing(ordered, table),
     )
@@ -164,26 +166,27 @@ def _unfit(records: Sequence[TrialRecord], spec: SweepSpec) -> frozenset[EngineC
     """Configurations that the engine refused or broke under, or that violate a constraint."""
     plain = [record for record in records if record.config == NO_SPECULATION]
     base = pooled_rates(plain, NO_SPECULATION)
-    base_pass_rate = _pass_rate(plain)
+    base_pass_rate = pooled_pass_rate(plain)
     seen = ((record, observe(record, base, base_pass_rate, spec.search.pass_rate_margin)) for record in records)
     unfit = {record.config for record, one in seen if one.verdict is not Verdict.LOST and not one.feasible}
     return frozenset(unfit - {NO_SPECULATION})
 
 
 def _setting(
-    config: EngineConfig, records: Sequence[TrialRecord], table: Measurements, unfit: frozenset[EngineConfig]
+    config: EngineConfig,
+    records: Sequence[TrialRecord],
+    table: Measurements,
+    unfit: frozenset[EngineConfig],
+    coding: Sequence[CodingResult],
 ) -> Setting:
-    mine = [record for record in records if record.config == config]
-    plain = [attempt for record in records if record.config == NO_SPECULATION for attempt in record.attempts]
-    attempts = [attempt for record in mine for attempt in record.attempts]
+    mine = (record for record in records if record.config == config)
     lengths = [length for record in mine if (length := _accept_len(record)) is not None]
     return Setting(
         config=config,
         vs_none=table.gain(config, NO_SPECULATION),
         vs_chain=table.gain(config, PLAIN_CHAIN),
         accept_len=sum(lengths) / len(lengths) if lengths else None,
-        pass_rate=_pass_rate(mine),
-        paired=paired(plain, attempts) if plain and attempts and config != NO_SPECULATION else None,
+        coding=next((one for one in coding if one.config == config), None),
         feasible=config not in unfit,
     )
 
@@ -205,11 +208,6 @@ def _row(record: TrialRecord, records: Sequence[TrialRecord]) -> Row:
 def _accept_len(record: TrialRecord) -> float | None:
     known = [cell.metrics.accept_len for cell in record.cells if cell.metrics.accept_len is not None]
     return sum(known) / len(known) if known and record.status is TrialStatus.COMPLETE else None
-
-
-def _pass_rate(records: Iterable[TrialRecord]) -> PassRate | None:
-    outcomes = [attempt.outcome for record in records for attempt in record.attempts]
-    return count_outcomes(outcomes) if outcomes else None
 
 
 def _why_nothing(records: Sequence[TrialRecord], table: Measurements) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.record import TrialStatus
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class FrontierPoint:
 def frontier(records: Iterable[TrialRecord]) -> tuple[FrontierPoint, ...]:
     """Every setting in every cell that a complete trial scored, ordered by context, users and speed."""
     cells: dict[tuple[EngineConfig, str], list[CellMetrics]] = {}
-    for record in records:
+    for record in judged(records):
         if record.status is TrialStatus.COMPLETE:
             for cell in record.cells:
                 if cell.metrics.scored and cell.metrics.user_tps is not None:

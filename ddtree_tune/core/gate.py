@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.degenerate import degeneration
 from ddtree_tune.core.engine import Algorithm, Difference, EffectiveConfig, EngineConfig
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.timing import accept_length
@@ -159,8 +160,10 @@ def _completion(gate: GateSpec, probe: Probe) -> Check:
         if not answer.ok:
             detail = f"a completion must succeed, but got {answer.error}: {answer.error_detail}"
             return Check(name, detail, FailureClass.NO_GENERATION)
-        if degenerate(_full_text(answer)):
-            return Check(name, f"the answer repeats itself: {_excerpt(answer)}", FailureClass.DEGENERATE_OUTPUT)
+        if (kind := degeneration(_full_text(answer))) is not None:
+            return Check(
+                name, f"the answer must be text, but got {kind}: {_excerpt(answer)}", FailureClass.DEGENERATE_OUTPUT
+            )
         if not re.search(gate.expect, answer.text):
             detail = f"the answer must match {gate.expect!r}, but got {_excerpt(answer)}"
             return Check(name, detail, FailureClass.NO_GENERATION)
@@ -194,16 +197,6 @@ def _lossless(gate: GateSpec, lossless: bool | None, divergence: int | None) -> 
         detail = f"greedy text leaves the baseline's after {divergence} characters"
         return Check("lossless", detail, FailureClass.NOT_LOSSLESS if gate.lossless == "fatal" else None)
     return Check("lossless", "equal to the baseline" if lossless else "no baseline to compare with")
-
-
-def degenerate(text: str) -> bool:
-    """Whether a text is one short unit over and over, as a broken kernel writes it.
-
-    The last 120 characters made of at most 8 repeated characters count as degenerate; rules of
-    code (``====``) are shorter than that.
-    """
-    tail = text[-120:]
-    return len(tail) == 120 and any(tail == (tail[:unit] * 120)[:120] for unit in range(1, 9))
 
 
 def _full_text(trace: RequestTrace) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ddtree_tune.core.coding import Attempt, Outcome, Problem, Reply
+from ddtree_tune.core.coding import Attempt, Chunks, Outcome, Problem, Reply
+from ddtree_tune.core.degenerate import degeneration
 from ddtree_tune.core.extract import extract
-from ddtree_tune.core.gate import degenerate
 from ddtree_tune.core.thinking import TOOL_CALL, split_thinking
 
 if TYPE_CHECKING:
@@ -23,6 +23,27 @@ _BROKEN_OFF = frozenset({"abort", "error", "cancelled"})
 """Finish reasons of a reply that the server gave up."""
 _THOUGHTS = frozenset({"thinking", "reasoning"})
 """Types of content parts that are not the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A reply to grade, and how it was asked for."""
+
+    problem: Problem
+    reply: Reply
+    completion_tokens: int | None = None
+    """By the server's count."""
+    max_tokens: int = 0
+    """Token limit of the request."""
+    sample: int = 0
+    """Which of several replies to the problem."""
+    concurrency: int | None = None
+    """Requests that were kept in flight; None if that is not known."""
+    temperature: float | None = None
+    """Of the sampling; None if that is not known."""
+    chunks: Chunks | None = None
+    cpu_s: float | None = None
+    """CPU time that the program may use, where the problem has a limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +112,10 @@ def submit(problem: Problem, reply: Reply) -> Submission:
     notes += found.notes
     if is_cut(reply):
         notes.append("cut at the token limit")
-    if degenerate((reply.reasoning_content or "") + (reply.content or "")):
-        notes.append("the reply repeats itself, look at the server")
+    if (kind := degeneration(reply.said)) is not None:
+        notes.append(f"degenerate ({kind}), look at the server")
     if found.code is None:
-        if TOOL_CALL.search((reply.reasoning_content or "") + (reply.content or "")):
+        if TOOL_CALL.search(reply.said):
             notes.append("the reply is a tool call")
         notes.append("no program in the answer" if answer.strip() else "no answer")
         return Submission(None, Outcome.TRUNCATED if is_cut(reply) else Outcome.NO_CODE, "; ".join(notes))
@@ -113,45 +134,35 @@ def _answer(reply: Reply) -> tuple[str, list[str]]:
     return split.answer, list(split.notes)
 
 
-def settle(
-    problem: Problem,
-    reply: Reply,
-    submission: Submission,
-    verdict: Verdict | None,
-    *,
-    completion_tokens: int | None,
-    max_tokens: int,
-    sandbox: str | None,
-    sample: int = 0,
-) -> Attempt:
+def settle(answer: Answered, submission: Submission, verdict: Verdict | None, sandbox: str | None) -> Attempt:
     """The record of one reply.
 
     Args:
-        problem: what was asked.
-        reply: what came.
+        answer: what was asked and what came.
         submission: what was found in it.
         verdict: of the sandbox; None if nothing ran.
-        completion_tokens: by the server's count.
-        max_tokens: limit of the request.
         sandbox: level of isolation that ran it.
-        sample: which of several replies to the problem.
     """
     outcome = submission.outcome or (verdict.outcome if verdict else Outcome.HARNESS_ERROR)
     reasons = [submission.reason]
     if verdict and verdict.outcome is not Outcome.PASS:
-        cut = is_cut(reply) and verdict.outcome is not Outcome.HARNESS_ERROR
+        cut = is_cut(answer.reply) and verdict.outcome is not Outcome.HARNESS_ERROR
         outcome = Outcome.TRUNCATED if cut else verdict.outcome
         reasons.insert(0, f"{verdict.outcome.value}: {verdict.reason}" if cut else verdict.reason)
     return Attempt(
-        problem_id=problem.id,
-        kind=problem.kind,
+        problem_id=answer.problem.id,
+        kind=answer.problem.kind,
         outcome=outcome,
         reason="; ".join(filter(None, reasons)),
         code=submission.code,
-        reply=reply,
-        completion_tokens=completion_tokens,
+        reply=answer.reply,
+        completion_tokens=answer.completion_tokens,
         seconds=verdict.seconds if verdict else None,
-        max_tokens=max_tokens,
+        max_tokens=answer.max_tokens,
         sandbox=sandbox if verdict else None,
-        sample=sample,
+        sample=answer.sample,
+        concurrency=answer.concurrency,
+        temperature=answer.temperature,
+        degenerate=degeneration(answer.reply.said),
+        chunks=answer.chunks,
     )

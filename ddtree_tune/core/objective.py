@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.coding import count_outcomes, latest, served
 from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.speedup import speedup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ddtree_tune.core.coding import PassRate
     from ddtree_tune.core.record import TrialRecord
@@ -83,6 +84,12 @@ def observe(
     if result.score is None:
         return Observation(Verdict.UNSCORED, None, constraints, result.reason)
     return Observation(Verdict.MEASURED, math.log(result.score), constraints)
+
+
+def pooled_pass_rate(records: Iterable[TrialRecord]) -> PassRate | None:
+    """The pass rate over all attempts of some trials at the concurrency that is served; None without any."""
+    outcomes = [attempt.outcome for record in records for attempt in latest(served(record.attempts))]
+    return count_outcomes(outcomes) if outcomes else None
 
 
 def _pass_rate(mine: PassRate | None, base: PassRate | None, margin: float) -> tuple[tuple[str, float], ...]:

@@ -96,6 +96,17 @@ class CellResult:
 
 
 @dataclass(frozen=True, slots=True)
+class CellTexts:
+    """Which replies of one cell are degenerate, by their prompts."""
+
+    cell_id: str
+    prompts: tuple[str, ...]
+    """Hashes of the prompts that were answered."""
+    degenerate: tuple[str, ...]
+    """Those whose reply is what a broken kernel writes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """How long one stage of a trial took."""
 
@@ -120,6 +131,8 @@ class TrialRecord:
     answer: str | None = None
     """The greedy answer to the gate's question, reasoning first."""
     cells: tuple[CellResult, ...] = ()
+    texts: tuple[CellTexts, ...] = ()
+    """Of each cell once all are measured."""
     attempts: tuple[Attempt, ...] = ()
     pass_rate: PassRate | None = None
     failure: Failure | None = None

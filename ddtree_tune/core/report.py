@@ -9,6 +9,7 @@ import shlex
 import textwrap
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.coding_lines import coding_section, elsewhere
 from ddtree_tune.core.conclusion import Answer
 from ddtree_tune.core.measurements import Basis
 from ddtree_tune.core.objective import failure_class
@@ -63,6 +64,8 @@ def answer_lines(
         lines += ["", "Measured again, side by side (95 % intervals)", *_finals(conclusion)]
     if conclusion.best is not None:
         lines += ["", "Best for each cell", *_cells(conclusion)]
+    if conclusion.coding:
+        lines += ["", *coding_section(conclusion.coding, spec.search.pass_rate_margin)]
     hours = sum(record.seconds for record in records) / 3600
     lines += ["", f"{hours:.2f} node-hours in {len(records)} trials." + (f" Results: {root}" if root else "")]
     plan = _winning_plan(conclusion, records)
@@ -135,17 +138,17 @@ def _basis(gain: Gain, cells: int) -> str:
 
 def _coding(conclusion: Conclusion) -> Iterable[str]:
     """A sentence on the problems solved by what is recommended."""
-    best = conclusion.best
-    if best is None or best.pass_rate is None or best.pass_rate.interval is None:
+    coding = conclusion.best.coding if conclusion.best else None
+    if coding is None or coding.rate.interval is None:
         return
-    low, high = best.pass_rate.interval
-    text = f"It passes {best.pass_rate.passed} of {best.pass_rate.attempted} problems ({low:.2f} to {high:.2f})"
-    if best.paired is not None:
-        more, fewer = best.paired.only_second, best.paired.only_first
+    low, high = coding.rate.interval
+    text = f"It passes {coding.rate.passed} of {coding.rate.attempted} problems ({low:.2f} to {high:.2f})"
+    if coding.paired is not None:
+        more, fewer = coding.paired.only_second, coding.paired.only_first
         text += (
             f", {more} that no speculation fails, and fails {fewer} that it passes "
-            f"(McNemar p = {best.paired.p_value:.2f})"
-            if best.paired.discordant
+            f"(McNemar p = {coding.paired.p_value:.2f})"
+            if coding.paired.discordant
             else ", the same ones as no speculation"
         )
     yield f"{text}."
@@ -199,6 +202,8 @@ def _note(row: Row) -> str:
         notes.append("text differs")
     if record.differences:
         notes.append("not as asked")
+    if other := elsewhere(record.attempts):
+        notes.append(other)
     return ", ".join(notes)
 
 

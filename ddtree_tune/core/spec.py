@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
 from ddtree_tune.core.errors import SpecError
@@ -127,6 +127,13 @@ class LoadSpec(Strict):
         )
 
 
+Concurrencies: TypeAlias = Annotated[
+    tuple[Positive, ...],
+    Field(min_length=1, strict=False),
+    BeforeValidator(lambda value: (value,) if isinstance(value, int) and not isinstance(value, bool) else value),
+]
+
+
 class CodingSpec(Strict):
     """The coding evaluation of every trial."""
 
@@ -134,20 +141,42 @@ class CodingSpec(Strict):
     """Name of a shipped set, or path of a JSONL file."""
     limit: Positive | None = None
     """Use the first so many problems."""
-    concurrency: Positive | None = None
-    """Replies asked for at once; the largest concurrency of the load matrix when absent."""
+    concurrency: Concurrencies | None = None
+    """Requests in flight while problems are asked, one number or several; the pass rate is that of the largest.
+    When absent, the largest concurrency of the load matrix, and 1."""
     max_tokens: Positive = 1024
     """Token limit of a reply."""
     retry_max_tokens: Positive = 2048
     """A truncated reply is asked again with more tokens, up to this."""
     temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Of the replies; 0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the probability that replies are sampled from."""
+    samples: Positive = 1
+    """Replies to each problem; more than one needs a temperature."""
     cpu_s: Seconds = 5.0
     """CPU time that one program may use."""
     wall_s: Seconds = 15.0
     """Wall time that one program may use."""
     sandbox: Literal["strict", "weak"] = "strict"
     """``weak`` allows resource limits alone where nothing better works."""
+
+    @model_validator(mode="after")
+    def _sampled(self) -> Self:
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError(
+                f"temperature must be above 0 for samples to differ, but got {self.temperature:g} "
+                f"with {self.samples} samples"
+            )
+        return self
+
+    def concurrencies(self, served: int) -> tuple[int, ...]:
+        """Requests in flight, each once.
+
+        Args:
+            served: the largest concurrency of the load matrix.
+        """
+        return tuple(dict.fromkeys(self.concurrency or (served, 1)))
 
 
 class GateSpec(Strict):
@@ -238,8 +267,8 @@ class SweepSpec(Strict):
     @property
     def max_concurrency(self) -> int:
         """Requests in flight that the server must carry."""
-        coding = self.coding.concurrency if self.coding and self.coding.concurrency else 1
-        return max(*self.load.concurrency, coding)
+        coding = (self.coding.concurrency if self.coding else None) or (1,)
+        return max(*self.load.concurrency, *coding)
 
     @classmethod
     def parse(cls, text: str, source: str) -> SweepSpec:

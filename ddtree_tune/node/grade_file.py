@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ddtree_tune.core.coding import PassRate, Problem, pass_rate
+from ddtree_tune.core.coding import PassRate, Problem, pass_at_ks, pass_rate
 from ddtree_tune.core.errors import SpecError, StoreError
-from ddtree_tune.core.judge import read_reply
+from ddtree_tune.core.judge import Answered, read_reply
 from ddtree_tune.node.cage import Limits
-from ddtree_tune.node.grader import Answered, grade_replies
+from ddtree_tune.node.grader import grade_replies
 from ddtree_tune.node.problems import checked, json_lines, read_file
 from ddtree_tune.node.sandbox import open_sandbox
 
@@ -56,6 +56,8 @@ class GradeSummary:
     """What a file of replies comes to."""
 
     rate: PassRate
+    pass_at_k: tuple[tuple[int, float], ...]
+    """(k, pass@k) for one and for all samples; empty where a problem has one."""
     sandbox: str
 
     def fields(self) -> dict[str, Any]:
@@ -71,6 +73,7 @@ class GradeSummary:
             "pass_rate_95": rate.interval,
             "pass_rate_completed": rate.over_completed,
             "pass_rate_completed_95": rate.completed_interval,
+            "pass_at_k": {str(k): value for k, value in self.pass_at_k},
             "sandbox": self.sandbox,
         }
 
@@ -81,6 +84,8 @@ class GradeSummary:
             yield f"{outcome:<14} {count:>6}"
         yield f"over all       {_share(rate.passed, rate.attempted, rate.interval)}"
         yield f"over completed {_share(rate.passed, rate.completed, rate.completed_interval)}"
+        for k, value in self.pass_at_k:
+            yield f"{f'pass@{k}':<14} {value:.3f}"
         yield f"sandbox        {self.sandbox}"
 
 
@@ -104,7 +109,7 @@ def grade_file(path: Path, out: Path | None = None, *, allow_weak: bool = False)
     attempts = grade_replies(answers, sandbox, Limits())
     if out is not None:
         _write(out, attempts)
-    return GradeSummary(pass_rate(attempts), sandbox.level)
+    return GradeSummary(pass_rate(attempts), pass_at_ks(attempts), sandbox.level)
 
 
 def grade_command(path: Path, out: Path | None, *, as_json: bool) -> int:
@@ -124,9 +129,7 @@ def _answer(where: str, fields: dict[str, Any]) -> Answered:
     problem = Problem(
         line.id or where.rpartition(":")[2], asked.entry_point or "", asked.prompt, asked.tests, asked.kind
     )
-    limit = line.time_limit_s
-    limits = None if limit is None else Limits(cpu_s=limit, wall_s=2 * limit)
-    return Answered(problem, read_reply(line.reply), sample=line.sample, limits=limits)
+    return Answered(problem, read_reply(line.reply), sample=line.sample, cpu_s=line.time_limit_s)
 
 
 def _write(out: Path, attempts: tuple[Attempt, ...]) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ddtree_tune.core.coding_lines import elsewhere, outcome_text, rate_text
+from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import score_against
 
@@ -104,13 +106,14 @@ class Progress(Display):
         if event.record is not None:
             self.records.append(event.record)
             self._seconds.append(event.record.seconds)
-            self.say(f"{name} | {self._outcome(event.record)} | {event.record.seconds:.0f} s | {self._end()}")
+            record = judged(self.records)[-1]
+            self.say(f"{name} | {self._outcome(record)} | {event.record.seconds:.0f} s | {self._end()}")
         elif event.cell is not None:
             self.now(f"{name} | {cell_line(event.cell)}")
         elif event.ready_s is not None:
             self.now(f"{name} | server ready in {event.ready_s:.1f} s")
         elif event.pass_rate is not None:
-            self.now(f"{name} | passed {event.pass_rate.passed} of {event.pass_rate.attempted} problems")
+            self.now(f"{name} | passed {outcome_text(event.pass_rate)} | {rate_text(event.pass_rate)}")
         else:
             self.now(f"{name} | {event.stage} passed")
 
@@ -127,7 +130,8 @@ class Progress(Display):
         score = score_against(record, self.records)
         parts = [f"{score:.2f} x no speculation" if score is not None else "no score"]
         if record.pass_rate is not None:
-            parts.append(f"passed {record.pass_rate.passed}/{record.pass_rate.attempted}")
+            other = elsewhere(record.attempts)
+            parts.append(f"passed {outcome_text(record.pass_rate)}" + (f" ({other})" if other else ""))
         return ", ".join(parts)
 
     def _end(self) -> str:

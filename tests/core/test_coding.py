@@ -16,12 +16,11 @@ from ddtree_tune.core.coding import (
     latest,
     mean_pass_at_k,
     min_samples,
-    pair_outcomes,
-    paired,
     pass_at_k,
     pass_rate,
 )
-from ddtree_tune.core.judge import Submission, Verdict, settle
+from ddtree_tune.core.judge import Answered, Submission, Verdict, settle
+from ddtree_tune.core.paired import pair_outcomes, paired
 from ddtree_tune.core.stats import wilson
 from tests.coding_cases import METRICS
 
@@ -177,7 +176,7 @@ def test_a_cut_reply_that_fails_is_truncated_and_one_that_passes_is_a_pass(ran):
 
     def settled(outcome):
         verdict = Verdict(outcome, "why", 0.1)
-        return settle(problem, reply, submission, verdict, completion_tokens=7, max_tokens=8, sandbox="bwrap")
+        return settle(Answered(problem, reply, completion_tokens=7, max_tokens=8), submission, verdict, "bwrap")
 
     assert settled(ran).outcome is Outcome.TRUNCATED
     assert ran.value in settled(ran).reason

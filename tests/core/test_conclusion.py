@@ -153,8 +153,8 @@ def test_a_setting_that_solves_fewer_problems_is_not_recommended():
     worse = [one if one.config != BIG else replace_attempts(one, 10) for one in search()]
     got = conclude([*worse, *finals()], SWEEP)
     assert got.best.config == SMALL
-    assert got.best.pass_rate.passed == 18
-    assert got.best.paired.discordant == 0
+    assert got.best.coding.rate.passed == 18
+    assert got.best.coding.paired.discordant == 0
 
 
 def replace_attempts(one, passed):
@@ -169,8 +169,8 @@ def test_problems_are_compared_one_by_one_with_the_baselines():
     got = conclude([*trials, *finals()], SWEEP)
     best = got.best
     assert best.config == BIG
-    assert best.pass_rate.passed == 19
-    assert (best.paired.only_first, best.paired.only_second) == (0, 1)
+    assert best.coding.rate.passed == 19
+    assert (best.coding.paired.only_first, best.coding.paired.only_second) == (0, 1)
 
 
 def users(one, eight):

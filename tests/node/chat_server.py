@@ -8,7 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class ChatServer:
-    """Answers each prompt with what ``script(prompt, max_tokens)`` says, as (fields, finish_reason)."""
+    """Answers each prompt with what ``script(prompt, max_tokens)`` says, as (fields, finish_reason).
+
+    ``fields`` is one chunk's delta, or a list of chunks as (field, text, tokens so far).
+    """
 
     def __init__(self, script, *, delay_s=0.0):
         self.asked = []
@@ -46,7 +49,8 @@ class ChatServer:
                     owner.in_flight += 1
                     owner.most_in_flight = max(owner.most_in_flight, owner.in_flight)
                 time.sleep(owner._delay_s)
-                owner._answer(self, body)
+                with contextlib.suppress(ConnectionError):  # a client may leave
+                    owner._answer(self, body)
                 with owner._lock:
                     owner.in_flight -= 1
 
@@ -64,9 +68,20 @@ class ChatServer:
         handler.send_header("Content-Type", "text/event-stream")
         handler.end_headers()
         used = body["max_tokens"] if finish == "length" else 7
+        chunks = (
+            fields
+            if isinstance(fields, list)
+            else [(name, text, None) for name, text in fields.items()] or [("", "", None)]
+        )
         events = [
-            {"choices": [{"delta": fields, "finish_reason": None}]},
-            {"choices": [{"delta": {}, "finish_reason": finish}], "usage": {"completion_tokens": used}},
+            {"choices": [{"delta": {name: text}, "finish_reason": None}]}
+            | ({} if tokens is None else {"usage": {"completion_tokens": tokens}})
+            for name, text, tokens in chunks
+        ] + [
+            {
+                "choices": [{"delta": {}, "finish_reason": finish}],
+                "usage": {"completion_tokens": chunks[-1][2] or used},
+            },
         ]
         for event in events:
             handler.wfile.write(f"data: {json.dumps(event)}\n\n".encode())

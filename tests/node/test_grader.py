@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ddtree_tune.core.coding import Attempt, Outcome, Problem, Reply, pass_rate
+from ddtree_tune.core.coding import Outcome, Problem, Reply, pass_rate
 from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.errors import SpecError, StoreError
-from ddtree_tune.core.judge import Verdict
-from ddtree_tune.core.spec import SweepSpec
+from ddtree_tune.core.judge import Answered, Verdict
+from ddtree_tune.core.spec import CodingSpec
+from ddtree_tune.node.asking import Asking
 from ddtree_tune.node.cage import Limits
 from ddtree_tune.node.grade_file import grade_command, grade_file
-from ddtree_tune.node.grader import Answered, NodeGrader, evaluate, grade_replies
+from ddtree_tune.node.grader import evaluate, grade_replies
 from ddtree_tune.node.problems import load_problems, shipped_sets
 from ddtree_tune.node.sandbox import open_sandbox
 from tests.coding_cases import PATH, REPLIES
@@ -30,9 +31,10 @@ def problem(name):
     return Problem(name, "f", name, TESTS, "kind")
 
 
-def graded(server, names, **options):
-    settings = {"concurrency": 4, "max_tokens": 100, "retry_max_tokens": 100} | options
-    return asyncio.run(evaluate(Endpoint(server.base_url, "model"), [problem(name) for name in names], **settings))
+def graded(server, names, *, users=(4,), extra=(), **coding):
+    spec = CodingSpec(**{"max_tokens": 100, "retry_max_tokens": 100} | coding)
+    ask = Asking(Endpoint(server.base_url, "model"), spec, seed=3, stall_s=30.0, extra=tuple(extra))
+    return asyncio.run(evaluate(ask, [problem(name) for name in names], users))
 
 
 def answering(replies):
@@ -83,7 +85,7 @@ def test_a_cut_reply_is_asked_for_with_twice_the_tokens_up_to_the_limit():
         ),
     }
     with answering(replies).running() as server:
-        attempts = graded(server, replies, retry_max_tokens=300)
+        attempts = graded(server, replies, users=(1,), retry_max_tokens=300)
         limits = {name: [] for name in replies}
         for body in server.asked:
             limits[body["messages"][0]["content"]].append(body["max_tokens"])
@@ -100,29 +102,6 @@ def test_a_cut_reply_is_asked_for_with_twice_the_tokens_up_to_the_limit():
         "chatty and wrong": [100, 200],
     }
     assert attempts[2].reply.finish_reason == "length"
-
-
-def test_the_served_concurrency_is_kept_and_never_exceeded():
-    server = ChatServer(lambda *_: ({"content": "Sorry."}, "stop"), delay_s=0.05)
-    with server.running():
-        attempts = graded(server, [f"p{number}" for number in range(12)], concurrency=3)
-    assert server.most_in_flight == 3
-    assert len(server.asked) == len(attempts) == 12
-
-
-def test_sampling_and_further_fields_reach_the_server():
-    with answering({"p": ({"content": GOOD}, "stop")}).running() as server:
-        graded(server, ["p"], temperature=0.5, seed=7, extra=[("chat_template_kwargs", {"thinking": False})])
-        (body,) = server.asked
-    assert (body["temperature"], body["seed"], body["chat_template_kwargs"]) == (0.5, 7, {"thinking": False})
-
-
-def test_a_server_that_is_gone_gives_request_errors_and_no_rate():
-    attempts = asyncio.run(
-        evaluate(Endpoint("http://127.0.0.1:9", "m"), [problem("p")], concurrency=8, max_tokens=9, retry_max_tokens=9)
-    )
-    assert [attempt.outcome for attempt in attempts] == [Outcome.REQUEST_ERROR]
-    assert pass_rate(attempts).over_all is None
 
 
 class Flaky:
@@ -152,34 +131,9 @@ def test_a_program_that_ran_out_of_time_is_run_once_more_alone(first):
 
 def test_a_failure_that_time_did_not_cause_is_final():
     sandbox = Flaky(Outcome.EXCEPTION, Outcome.PASS)
-    answer = Answered(problem("p"), Reply(GOOD, None, "stop"), limits=Limits(cpu_s=2.0))
+    answer = Answered(problem("p"), Reply(GOOD, None, "stop"), cpu_s=2.0)
     assert grade_replies([answer], sandbox, Limits())[0].outcome is Outcome.EXCEPTION
-    assert [limits.cpu_s for _, limits in sandbox.ran] == [2.0]
-
-
-def spec(**coding):
-    return SweepSpec.model_validate(
-        {
-            "name": "s",
-            "space": {"budget": [4], "topk": [2], "window": ["none"]},
-            "load": {"contexts": [60], "concurrency": [1, 5]},
-            "coding": coding,
-        }
-    )
-
-
-def test_the_node_grader_asks_the_problems_of_its_spec_at_the_largest_concurrency(tmp_path):
-    path = tmp_path / "mine.jsonl"
-    lines = [{"id": str(n), "entry_point": "f", "prompt": f"p{n}", "tests": TESTS} for n in range(9)]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    server = ChatServer(lambda *_: ({"content": GOOD}, "stop"), delay_s=0.05)
-    with server.running():
-        endpoint = Endpoint(server.base_url, "name")
-        attempts = NodeGrader(spec(problems=str(path), limit=7).coding, served=5, stall_s=30).run(endpoint)
-    assert [type(attempt) for attempt in attempts] == [Attempt] * 7
-    assert {attempt.outcome for attempt in attempts} == {Outcome.PASS}
-    assert server.most_in_flight == 5
-    assert {body["model"] for body in server.asked} == {"name"}
+    assert [(limits.cpu_s, limits.wall_s) for _, limits in sandbox.ran] == [(2.0, 4.0)]
 
 
 def test_every_shipped_set_loads_and_its_hash_is_of_the_file():
@@ -259,6 +213,19 @@ def test_saved_replies_are_graded_into_one_line_each_and_a_summary(tmp_path, cap
     assert [path.name for path in tmp_path.iterdir()].count("out.jsonl") == 1
     assert grade_command(path, None, as_json=False) == 0
     assert "over all       2/4 = 0.500  (95 % 0.150 to 0.850)" in capsys.readouterr().out
+
+
+def test_several_samples_of_a_problem_give_pass_at_k(tmp_path, capsys):
+    answers = {"a": [GOOD, BAD, GOOD, GOOD], "b": [BAD, BAD, BAD, GOOD]}
+    lines = [reply_line(text, id=id_, sample=n) for id_, texts in answers.items() for n, text in enumerate(texts)]
+    path = saved(tmp_path, lines)
+    assert grade_command(path, None, as_json=True) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["replies"], said["passed"], said["pass_at_k"]) == (8, 4, {"1": 0.5, "4": 1.0})
+    assert grade_command(path, None, as_json=False) == 0
+    assert "pass@4         1.000" in capsys.readouterr().out
+    assert grade_command(saved(tmp_path, lines[:1]), None, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["pass_at_k"] == {}
 
 
 def test_a_file_of_nothing_but_errors_has_no_rate_and_is_a_failure(tmp_path, capsys):

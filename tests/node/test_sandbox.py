@@ -15,7 +15,7 @@ import pytest
 
 from ddtree_tune.core.coding import Outcome, Problem
 from ddtree_tune.core.errors import GradeError
-from ddtree_tune.core.judge import settle, submit
+from ddtree_tune.core.judge import Answered, settle, submit
 from ddtree_tune.node.cage import PACKAGE, PREFIX, Inmate, Limits
 from ddtree_tune.node.jail.confine import landlock_version
 from ddtree_tune.node.sandbox import CAGES, STRICT, Sandbox, job_for, open_sandbox, self_test
@@ -66,7 +66,7 @@ def graded(case, sandbox):
     # A case's time limit says how long a loop may cost us; a second is as good.
     limits = SECOND if "timeout" in accepted(case) else QUICK
     verdict = None if submission.code is None else sandbox.run(job_for(problem, submission.code), limits)
-    return settle(problem, reply, submission, verdict, completion_tokens=None, max_tokens=9, sandbox=sandbox.level)
+    return settle(Answered(problem, reply), submission, verdict, sandbox.level)
 
 
 @pytest.mark.parametrize("case", as_parameters([case for case in REPLIES if case["kind"] == "execute"]))
