@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import httpx
-from pydantic import ValidationError
 
 from ddtree_tune.core.engine import Route
 from ddtree_tune.core.errors import EngineError, boundary
-from ddtree_tune.core.sse import SseParser
 from ddtree_tune.core.trace import Phase, RequestError, RequestTrace
 from ddtree_tune.node.live import ChatRequest, LiveTrace, Messages, user
-from ddtree_tune.node.replies import TokenCount, charged
-from ddtree_tune.node.stream import DETAIL_CHARS, StreamFault, judge, not_a_stream, read_chat, read_generate
+from ddtree_tune.node.replies import charged, counted
+from ddtree_tune.node.stream import DETAIL_CHARS, StreamFault, StreamReader, read_chat, read_generate
 from ddtree_tune.node.template import chat_template
 from ddtree_tune.node.wire import Address, Wire
 
@@ -181,7 +179,7 @@ class EngineClient:
         reply = await self.chat_once(ChatRequest(messages, max_tokens=1))
         for path in ("/tokenize", "/v1/tokenize"):
             for key in ("messages", "prompt"):
-                with contextlib.suppress(EngineError, ValidationError):
+                with contextlib.suppress(EngineError):
                     extra = charged(reply) - await self._tokenize(path, key, messages)
                     if key == "prompt" or extra == 0:
                         return _Counting(path, key, extra)
@@ -190,7 +188,7 @@ class EngineClient:
     async def _tokenize(self, path: str, key: str, messages: Messages) -> int:
         value = messages[0]["content"] if key == "prompt" else [dict(message) for message in messages]
         body = {"model": self._model, key: value} | ({"add_special_tokens": False} if key == "prompt" else {})
-        return TokenCount.model_validate(await self.post_json(path, body)).count
+        return counted(await self.post_json(path, body))
 
     async def _call(self, method: str, path: str, body: Any, take: Callable[[httpx.Response], Any]) -> Any:
         with boundary(EngineError, f"{method} {self._base_url}{path}"):
@@ -247,30 +245,11 @@ class EngineClient:
         self, path: str, data: bytes, read: Callable[[str, int, LiveTrace], None], live: LiveTrace
     ) -> None:
         """Fill ``live`` from the reply; raise StreamFault if it is not a good one."""
-        wire = await Wire.open(self._address, connect_s=self._connect_s, stall_s=self._stall_s)
+        wire = await Wire.open(
+            self._address, StreamReader(read, live), connect_s=self._connect_s, stall_s=self._stall_s
+        )
         try:
             live.sent_ns = time.perf_counter_ns()
-            wire.send(self._address, path, _HEADERS | self._headers, data)
-            live.status_code, headers = await wire.head()
-            if live.status_code != 200 or "text/event-stream" not in headers.get("content-type", ""):
-                raise not_a_stream(live.status_code, await _whole(wire))
-            parser = SseParser()
-            while live.end_ns is None and (block := await wire.read()) is not None:
-                if live.first_byte_ns is None:
-                    live.first_byte_ns = block.at_ns
-                for event in parser.feed(block.data):
-                    if event.data == "[DONE]":
-                        live.end_ns = block.at_ns
-                        break
-                    read(event.data, block.at_ns, live)
-            judge(live)
+            await wire.exchange(self._address, path, _HEADERS | self._headers, data)
         finally:
             wire.close()
-
-
-async def _whole(wire: Wire) -> bytes:
-    """The rest of a reply."""
-    pieces = []
-    while (block := await wire.read()) is not None:
-        pieces.append(block.data)
-    return b"".join(pieces)

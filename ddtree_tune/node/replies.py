@@ -1,67 +1,74 @@
 """What servers answer, narrowed to the fields that we use.
 
 Unknown keys pass, for servers add fields; the types of known ones are strict, for a count that
-arrives as text or as a fraction is not a count.
+arrives as text, as a fraction or below zero is not a count. The client reads one of these for every
+chunk of a stream, so they are msgspec structs and no pydantic models: as strict, in a third of the
+time (benchmarks/load).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, NonNegativeInt
+import msgspec
 
 from ddtree_tune.core.errors import EngineError, boundary
 from ddtree_tune.core.trace import SpecCounters
 
-
-class _Reply(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Delta(_Reply):
+class _Reply(msgspec.Struct, frozen=True, gc=False):
+    """No garbage collection: what comes out of JSON holds no cycles."""
+
+
+class Delta(_Reply, frozen=True):
     """The new text of one chunk."""
 
     content: str | None = None
-    reasoning_content: str | None = Field(default=None, validation_alias=AliasChoices("reasoning_content", "reasoning"))
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    """What some servers call ``reasoning_content``."""
 
 
-class Choice(_Reply):
+class Choice(_Reply, frozen=True):
     """One alternative of a chunk; we ask for one."""
 
     delta: Delta = Delta()
     finish_reason: str | None = None
 
 
-class PromptDetails(_Reply):
+class PromptDetails(_Reply, frozen=True):
     """The part of the prompt that the prefix cache held."""
 
-    cached_tokens: NonNegativeInt | None = None
+    cached_tokens: Count | None = None
 
 
-class Usage(_Reply):
+class Usage(_Reply, frozen=True):
     """Token counts, cumulative for the request."""
 
-    prompt_tokens: NonNegativeInt | None = None
-    completion_tokens: NonNegativeInt | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: PromptDetails | None = None
 
 
-class SpecDetails(_Reply):
+class SpecDetails(_Reply, frozen=True):
     """Speculation counters of a finished request."""
 
-    spec_verify_ct: NonNegativeInt | None = None
-    spec_correct_drafts_histogram: tuple[NonNegativeInt, ...] | None = Field(
-        default=None, validation_alias=AliasChoices("spec_correct_drafts_histogram", "spec_accept_histogram")
-    )
+    spec_verify_ct: Count | None = None
+    spec_correct_drafts_histogram: tuple[Count, ...] | None = None
+    spec_accept_histogram: tuple[Count, ...] | None = None
+    """What older SGLang calls ``spec_correct_drafts_histogram``."""
 
     def counters(self) -> SpecCounters | None:
         """The counters, or None where the server did not speculate or does not say."""
         if not self.spec_verify_ct:
             return None
-        return SpecCounters(self.spec_verify_ct, self.spec_correct_drafts_histogram or ())
+        histogram = self.spec_correct_drafts_histogram
+        return SpecCounters(self.spec_verify_ct, (self.spec_accept_histogram if histogram is None else histogram) or ())
 
 
-class SglExt(_Reply):
+class SglExt(_Reply, frozen=True):
     """SGLang's extension object."""
 
     spec_tokens_details: SpecDetails | tuple[SpecDetails | None, ...] | None = None
@@ -74,7 +81,7 @@ class SglExt(_Reply):
         return None if details is None else details.counters()
 
 
-class ChatChunk(_Reply):
+class ChatChunk(_Reply, frozen=True):
     """One event of ``/v1/chat/completions``."""
 
     object: str | None = None
@@ -85,23 +92,23 @@ class ChatChunk(_Reply):
     message: Any = None
 
 
-class FinishReason(_Reply):
+class FinishReason(_Reply, frozen=True):
     """Why a native generation ended."""
 
     type: str
     message: str | None = None
 
 
-class MetaInfo(SpecDetails):
+class MetaInfo(SpecDetails, frozen=True):
     """What ``/generate`` says beside the text, cumulative."""
 
-    prompt_tokens: NonNegativeInt | None = None
-    completion_tokens: NonNegativeInt | None = None
-    cached_tokens: NonNegativeInt | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
+    cached_tokens: Count | None = None
     finish_reason: FinishReason | None = None
 
 
-class GenerateChunk(_Reply):
+class GenerateChunk(_Reply, frozen=True):
     """One event of ``/generate``: the text so far."""
 
     text: str = ""
@@ -109,15 +116,22 @@ class GenerateChunk(_Reply):
     error: Any = None
 
 
-class TokenCount(_Reply):
-    """What ``/tokenize`` answers."""
-
-    count: NonNegativeInt
+class _TokenCount(_Reply, frozen=True):
+    count: Count
 
 
-class _Charged(_Reply):
-    usage: Usage | None = None
-    meta_info: MetaInfo | None = None
+class _Charged(_Reply, frozen=True):
+    usage: Usage
+
+
+def counted(reply: Any) -> int:
+    """The count that ``/tokenize`` answers.
+
+    Raises:
+        EngineError: the reply is none.
+    """
+    with boundary(EngineError, "read a token count"):
+        return msgspec.convert(reply, _TokenCount).count
 
 
 def charged(reply: dict[str, Any]) -> int:
@@ -127,10 +141,7 @@ def charged(reply: dict[str, Any]) -> int:
         EngineError: the reply does not say.
     """
     with boundary(EngineError, "read the usage of a reply"):
-        counts = _Charged.model_validate(reply)
-    prompt_tokens = next((one.prompt_tokens for one in (counts.usage, counts.meta_info) if one is not None), None)
+        prompt_tokens = msgspec.convert(reply, _Charged).usage.prompt_tokens
     if prompt_tokens is None:
-        raise EngineError(
-            "a reply must hold usage.prompt_tokens or meta_info.prompt_tokens, but got neither; check the server's version"
-        )
+        raise EngineError("a reply must hold usage.prompt_tokens, but got none; check the server's version")
     return prompt_tokens

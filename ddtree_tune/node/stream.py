@@ -9,12 +9,15 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import ValidationError
+import msgspec
 
+from ddtree_tune.core.sse import SseParser
 from ddtree_tune.core.trace import RequestError
 from ddtree_tune.node.replies import ChatChunk, GenerateChunk, Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ddtree_tune.node.live import LiveTrace
 
 DETAIL_CHARS = 500
@@ -22,6 +25,8 @@ DETAIL_CHARS = 500
 _STATUS = {429: RequestError.HTTP_429, 503: RequestError.HTTP_503}
 
 Chunk = TypeVar("Chunk", ChatChunk, GenerateChunk)
+_CHAT = msgspec.json.Decoder(ChatChunk)
+_GENERATE = msgspec.json.Decoder(GenerateChunk)
 
 
 class StreamFault(Exception):  # noqa: N818  # not an error of ours: it becomes a field of the trace
@@ -35,12 +40,12 @@ class StreamFault(Exception):  # noqa: N818  # not an error of ours: it becomes 
 
 def read_chat(data: str, at_ns: int, live: LiveTrace) -> None:
     """Take one event of the chat endpoint."""
-    chunk = _parse(ChatChunk, data)
+    chunk = _parse(_CHAT, data)
     if chunk.error is not None or chunk.object == "error":
         raise StreamFault(RequestError.STREAM_ERROR, json.dumps(chunk.error or chunk.message))
     with_text = False
     for choice in chunk.choices:
-        text, reasoning = choice.delta.content or "", choice.delta.reasoning_content or ""
+        text, reasoning = choice.delta.content or "", choice.delta.reasoning_content or choice.delta.reasoning or ""
         live.chunk(at_ns, text, reasoning)
         with_text = with_text or bool(text or reasoning)
         live.finish_reason = choice.finish_reason or live.finish_reason
@@ -61,7 +66,7 @@ def _prompt_counts(usage: Usage, live: LiveTrace) -> None:
 
 def read_generate(data: str, at_ns: int, live: LiveTrace) -> None:
     """Take one event of the native endpoint, whose text is cumulative."""
-    chunk = _parse(GenerateChunk, data)
+    chunk = _parse(_GENERATE, data)
     if chunk.error is not None:
         raise StreamFault(RequestError.STREAM_ERROR, json.dumps(chunk.error))
     before = "".join(live.text)
@@ -82,13 +87,67 @@ def read_generate(data: str, at_ns: int, live: LiveTrace) -> None:
         live.finish_reason = meta.finish_reason.type
 
 
-def _parse(kind: type[Chunk], data: str) -> Chunk:
+def _parse(decoder: msgspec.json.Decoder[Chunk], data: str) -> Chunk:
     """Narrow one event, or say what is wrong with it."""
     try:
-        return kind.model_validate_json(data)
-    except ValidationError as error:
-        where = error.errors(include_url=False)[0]
-        raise StreamFault(RequestError.BAD_REPLY, f"{where['msg']} at {where['loc']} in {data[:200]!r}") from error
+        return decoder.decode(data)
+    except msgspec.DecodeError as error:
+        raise StreamFault(RequestError.BAD_REPLY, f"{error} in {data[:200]!r}") from error
+
+
+class StreamReader:
+    """Fills a `LiveTrace` from one reply as its bytes come."""
+
+    def __init__(self, read: Callable[[str, int, LiveTrace], None], live: LiveTrace) -> None:
+        """Set up.
+
+        Args:
+            read: takes one event of the endpoint's stream.
+            live: is filled.
+        """
+        self._read = read
+        self._live = live
+        self._parser = SseParser()
+        self._is_stream = False
+        self._page: list[bytes] = []
+
+    @property
+    def done(self) -> bool:
+        """Whether the end marker has come."""
+        return self._live.end_ns is not None
+
+    def head(self, status: int, headers: dict[str, str]) -> None:
+        """Take the status and the headers, names in lower case."""
+        self._live.status_code = status
+        self._is_stream = status == 200 and "text/event-stream" in headers.get("content-type", "")
+
+    def body(self, content: bytes, at_ns: int) -> None:
+        """Take the next content and its arrival.
+
+        Raises:
+            StreamFault: an event is not what the endpoint may send.
+        """
+        if not self._is_stream:
+            self._page.append(content)
+            return
+        live = self._live
+        if live.first_byte_ns is None:
+            live.first_byte_ns = at_ns
+        for event in self._parser.feed(content):
+            if event.data == "[DONE]":
+                live.end_ns = at_ns
+                return
+            self._read(event.data, at_ns, live)
+
+    def end(self) -> None:
+        """Judge the whole reply.
+
+        Raises:
+            StreamFault: it is no event stream, or not a whole one.
+        """
+        if not self._is_stream:
+            raise not_a_stream(self._live.status_code or 0, b"".join(self._page))
+        judge(self._live)
 
 
 def judge(live: LiveTrace) -> None:

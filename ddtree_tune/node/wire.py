@@ -1,9 +1,13 @@
 """One HTTP/1.1 exchange whose reply is stamped as it arrives.
 
 The load generator reads thousands of chunks a second and says when each came, so this path is
-short: bytes are stamped in the event loop's own callback, before any of them is parsed. A batch
-server sends to all its streams at one moment, and what a general client does with each chunk then
-delays the stamps of the others (benchmarks/load).
+short: the loop's callback stamps bytes and does nothing else; all streams that have something to
+read are stamped before the first of them is parsed. A batch server sends to all its streams at one
+moment, and what a general client does with each chunk then delays the stamps of the others. No
+task wakes for a chunk either: one wakes at the end of the reply.
+
+Measured (benchmarks/load): httptools takes the framing off a chunk in 0.6 us, h11 in 9 us, a
+decoder in Python in 4 us; a chunk of a whole stream costs a third of what it costs through httpx.
 
 A connection serves one request: none is ever reused while its server is closing it.
 """
@@ -13,23 +17,39 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections import deque
 from dataclasses import dataclass
-from typing import NamedTuple, Self, cast
+from typing import Protocol, Self, cast
 from urllib.parse import urlsplit
 
-from ddtree_tune.core.chunked import BodyDecoder
+import httptools
+
 from ddtree_tune.core.trace import RequestError
 from ddtree_tune.node.stream import StreamFault
 
 _LONGEST_HEAD = 65_536
+_GRACE_S = 0.1
+"""A loop that was held up first reads what has come meanwhile, and then calls it a stall."""
 
 
-class Block(NamedTuple):
-    """Bytes that arrived together."""
+class Reader(Protocol):
+    """Takes a reply; each method may raise StreamFault."""
 
-    at_ns: int
-    data: bytes
+    @property
+    def done(self) -> bool:
+        """Whether the reply is whole, though more may come."""
+        ...
+
+    def head(self, status: int, headers: dict[str, str]) -> None:
+        """Take the status and the headers, names in lower case."""
+        ...
+
+    def body(self, content: bytes, at_ns: int) -> None:
+        """Take the next content and its arrival."""
+        ...
+
+    def end(self) -> None:
+        """Judge the whole reply."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +72,25 @@ class Address:
 class Wire(asyncio.Protocol):
     """A connection, its one request and its one reply."""
 
-    def __init__(self, stall_s: float) -> None:
+    def __init__(self, reader: Reader, stall_s: float) -> None:
         self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[Exception | None] = self._loop.create_future()
+        self._reader = reader
         self._stall_s = stall_s
-        self._arrived: deque[Block] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self._arrived: list[tuple[int, bytes]] = []
+        self._last_ns = 0
         self._lost: str | None = None
-        self._stalled = False
-        self._last_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
-        self._decoder = BodyDecoder({})
+        self._parser = httptools.HttpResponseParser(self)
+        self._head_bytes = 0
+        self._headers: dict[str, str] = {}
+        self._status: int | None = None
+        self._content: list[bytes] = []
+        self._complete = False
 
     @classmethod
-    async def open(cls, address: Address, *, connect_s: float, stall_s: float) -> Self:
+    async def open(cls, address: Address, reader: Reader, *, connect_s: float, stall_s: float) -> Self:
         """Connect.
 
         Raises:
@@ -75,7 +100,7 @@ class Wire(asyncio.Protocol):
         try:
             async with asyncio.timeout(connect_s):
                 _, wire = await loop.create_connection(
-                    lambda: cls(stall_s), address.host, address.port, ssl=address.tls
+                    lambda: cls(reader, stall_s), address.host, address.port, ssl=address.tls
                 )
         except TimeoutError as error:
             raise StreamFault(RequestError.CONNECT, f"no connection within {connect_s:g} s") from error
@@ -83,65 +108,21 @@ class Wire(asyncio.Protocol):
             raise StreamFault(RequestError.CONNECT, f"{type(error).__name__}: {error}") from error
         return wire
 
-    def send(self, address: Address, path: str, headers: dict[str, str], body: bytes) -> None:
-        """Post a body; from here on the reply may not stall."""
+    async def exchange(self, address: Address, path: str, headers: dict[str, str], body: bytes) -> None:
+        """Post a body and let the reader take the whole reply.
+
+        Raises:
+            StreamFault: there is no whole reply, it stalls, or the reader refuses it.
+        """
         lines = {"Host": f"{address.host}:{address.port}", "Content-Length": str(len(body)), "Connection": "close"}
         head = "".join(f"{name}: {value}\r\n" for name, value in (lines | headers).items())
         if self._transport is not None:
             self._transport.write(f"POST {address.prefix}{path} HTTP/1.1\r\n{head}\r\n".encode() + body)
-        self._last_s = self._loop.time()
-        self._timer = self._loop.call_later(self._stall_s, self._check)
-
-    async def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the reply, names in lower case.
-
-        Raises:
-            StreamFault: there is no reply, or it is not HTTP.
-        """
-        data, at_ns = b"", 0
-        while b"\r\n\r\n" not in data:
-            block = await self._arrival()
-            if block is None:
-                raise StreamFault(RequestError.CLOSED, f"the connection ended before the reply{self._lost}")
-            data, at_ns = data + block.data, block.at_ns
-            if len(data) > _LONGEST_HEAD:
-                raise StreamFault(RequestError.BAD_REPLY, f"must be an HTTP reply, but got {data[:80]!r}")
-        head, _, rest = data.partition(b"\r\n\r\n")
-        first, *lines = head.decode("latin-1").split("\r\n")
-        version, _, status = first.partition(" ")
-        try:
-            code = int(status[:3])
-            headers = {
-                name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-            }
-            self._decoder = BodyDecoder(headers)
-        except ValueError as error:
-            raise StreamFault(RequestError.BAD_REPLY, f"must be an HTTP reply, but got {first[:80]!r}") from error
-        if not version.startswith("HTTP/1."):
-            raise StreamFault(RequestError.BAD_REPLY, f"must be an HTTP/1 reply, but got {first[:80]!r}")
-        if rest:
-            self._arrived.appendleft(Block(at_ns, rest))
-        return await self.head() if code < 200 else (code, headers)
-
-    async def read(self) -> Block | None:
-        """The next content of the body, or None at its end.
-
-        Raises:
-            StreamFault: the connection ends inside the body, its framing breaks, or it stalls.
-        """
-        while not self._decoder.done:
-            block = await self._arrival()
-            if block is None:
-                if self._decoder.ends_with_connection:
-                    return None
-                raise StreamFault(RequestError.CLOSED, f"the connection ended inside the reply{self._lost}")
-            try:
-                content = self._decoder.feed(block.data)
-            except ValueError as error:
-                raise StreamFault(RequestError.BAD_REPLY, str(error)) from error
-            if content:
-                return Block(block.at_ns, content)
-        return None
+        self._last_ns = time.perf_counter_ns()
+        self._watch(self._stall_s)
+        fault = await self._over
+        if fault is not None:
+            raise fault
 
     def close(self) -> None:
         """End the connection, whatever state it is in."""
@@ -157,35 +138,96 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
-        self._arrived.append(Block(time.perf_counter_ns(), data))
-        self._last_s = self._loop.time()
-        self._wake()
+        self._last_ns = time.perf_counter_ns()
+        self._arrived.append((self._last_ns, data))
+        if len(self._arrived) == 1:
+            self._loop.call_soon(self._read)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See ``asyncio.Protocol``."""
         self._lost = f": {exc}" if exc else ""
-        self._wake()
+        self._loop.call_soon(self._read)
 
-    async def _arrival(self) -> Block | None:
-        """The next bytes as they came, or None when there will be no more."""
-        while not self._arrived:
-            if self._stalled:
-                raise StreamFault(RequestError.STALLED, f"no byte for {self._stall_s:g} s")
-            if self._lost is not None:
-                return None
-            self._waiter = self._loop.create_future()
-            await self._waiter
-        return self._arrived.popleft()
+    def on_message_begin(self) -> None:
+        """See ``httptools``: interim replies (1xx) come before the one, and anything may come after it."""
+        if self._status is None:
+            self._headers = {}
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See ``httptools``."""
+        if self._status is None:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
-    def _check(self) -> None:
+    def on_headers_complete(self) -> None:
+        """See ``httptools``."""
+        status = self._parser.get_status_code()
+        if self._status is None and status >= 200:
+            self._status = status
+
+    def on_body(self, content: bytes) -> None:
+        """See ``httptools``."""
+        if not self._complete:
+            self._content.append(content)
+
+    def on_message_complete(self) -> None:
+        """See ``httptools``."""
+        self._complete = self._status is not None
+
+    def _read(self) -> None:
+        """Parse what has arrived, and end the exchange where the reply ends."""
+        arrived, self._arrived = self._arrived, []
+        try:
+            for at_ns, data in arrived:
+                if not self._over.done():
+                    self._take(data, at_ns)
+            if self._lost is not None and not self._over.done():
+                self._finish()
+        except Exception as fault:  # noqa: BLE001  # raised where somebody waits for the reply
+            self._end(fault)
+
+    def _take(self, data: bytes, at_ns: int) -> None:
+        """Take the framing off some bytes and hand on what they hold."""
+        headed, broken = self._status is not None, None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            broken = f"must be HTTP/1.1, but got {data[:80]!r}: {error}"
+        if self._status is not None and not headed:
+            self._reader.head(self._status, self._headers)
+        if self._content:
+            content, self._content = self._content, []
+            self._reader.body(content[0] if len(content) == 1 else b"".join(content), at_ns)
+        if self._status is None:
+            self._head_bytes += len(data)
+            if self._head_bytes > _LONGEST_HEAD:
+                broken = f"must be an HTTP reply, but got a head of {self._head_bytes} bytes"
+        if self._complete or self._reader.done:  # what follows is not ours to judge
+            self._finish()
+        elif broken:
+            raise StreamFault(RequestError.BAD_REPLY, broken)
+
+    def _finish(self) -> None:
+        """Judge a reply after which nothing more is read."""
+        if self._status is None:
+            raise StreamFault(RequestError.CLOSED, f"the connection ended before the reply{self._lost}")
+        framed = not self._headers.keys().isdisjoint(("content-length", "transfer-encoding"))
+        if framed and not (self._complete or self._reader.done):
+            raise StreamFault(RequestError.CLOSED, f"the connection ended inside the reply{self._lost}")
+        self._reader.end()
+        self._end(None)
+
+    def _end(self, fault: Exception | None) -> None:
+        if not self._over.done():
+            self._over.set_result(fault)
+
+    def _watch(self, after_s: float) -> None:
+        self._timer = self._loop.call_later(after_s, self._check, self._loop.time() + after_s)
+
+    def _check(self, due_s: float) -> None:
         """Judge the silence; the timer is set once per stall and not once per chunk."""
-        left_s = self._last_s + self._stall_s - self._loop.time()
-        if left_s > 0:
-            self._timer = self._loop.call_later(left_s, self._check)
+        left_s = self._stall_s - (time.perf_counter_ns() - self._last_ns) / 1e9
+        late = self._loop.time() - due_s > _GRACE_S
+        if left_s > 0 or late or self._arrived:
+            self._watch(max(left_s, _GRACE_S / 2))
         else:
-            self._stalled = True
-            self._wake()
+            self._end(StreamFault(RequestError.STALLED, f"no byte for {self._stall_s:g} s"))
