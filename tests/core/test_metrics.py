@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddtree_tune.core import timing
 from ddtree_tune.core.errors import LoadError
-from ddtree_tune.core.flags import CellFlag, has_step, two_groups
+from ddtree_tune.core.flags import CellFlag, two_groups
 from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.trace import CellRun, Phase, RequestError, RequestTrace, SpecCounters, Window
 from ddtree_tune.core.workload import Cell, ClosedLoop, OpenLoop
@@ -241,48 +240,12 @@ def test_each_flag_is_raised_by_its_own_fault():
     assert CellFlag.SHORT in flags_of(trace(), cell=replace(CELL, arrival=ClosedLoop(2)))
 
 
-def lag(often_ms, seldom_ms):
-    """A loop that is late by so much as a rule, and by so much in one sample of twenty."""
-    return (round(often_ms * MS),) * 95 + (seldom_ms * MS,) * 5
-
-
-def test_client_lag_counts_against_the_chunk_gap():
-    assert flags_of(trace(), lag_ns=lag(3, 15)) == (CellFlag.CLIENT_LIMITED,)
-    assert flags_of(trace(), lag_ns=lag(3, 9)) == ()
-    assert flags_of(trace(), lag_ns=lag(0.5, 25)) == ()  # a busy machine, now and then
-    slow = trace(gap_ms=100, chunks=14, per_chunk=1, completion_tokens=14)
-    assert CellFlag.CLIENT_LIMITED not in flags_of(slow, lag_ns=lag(3, 15))
-    assert CellFlag.CLIENT_LIMITED in flags_of(slow, lag_ns=lag(3, 150))
-    few = measure([run(trace(), lag_ns=lag(3, 15)[1:])])
-    assert few.client_lag_p99_s is None
-    assert few.flags == ()
-
-
-def test_a_client_too_busy_to_sample_its_lag_is_limited():
-    assert flags_of(trace(), lag_ns=(400 * MS,) * 2) == (CellFlag.CLIENT_LIMITED,)
-
-
 def test_a_running_cap_below_the_concurrency_caps_the_cell():
     cell = replace(CELL, arrival=ClosedLoop(4))
     some = [trace(sent_ms=i) for i in range(4)]
     assert measure([run(*some, cell=cell)]).flags == ()
     assert measure([run(*some, cell=cell)], running_cap=3).flags == (CellFlag.CAPPED,)
     assert CellFlag.CAPPED not in measure([run(*some, cell=cell)], running_cap=4).flags
-
-
-def test_a_step_is_told_from_noise():
-    noise = np.random.default_rng(1).normal(100, 5, 20)
-    assert not has_step(noise)
-    assert has_step(noise * np.repeat([0.5, 1], [4, 16]))  # a compilation in the first fifth
-    assert has_step(noise * np.repeat([1, 0.7], [15, 5]))
-    assert not has_step(noise * np.repeat([0.2, 1], [1, 19]))  # one part is an outlier
-    assert not has_step(np.repeat([100.0, 105], 10))  # seen, and too small to matter
-    assert not has_step(np.full(20, 7.0))
-
-
-def test_noise_seldom_looks_like_a_step():
-    rng = np.random.default_rng(0)
-    assert sum(has_step(rng.normal(100, 20, 20)) for _ in range(2000)) < 10
 
 
 def test_two_groups_of_repeats_are_seen():
