@@ -30,7 +30,6 @@ from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.workload import Cell, ClosedLoop
 from ddtree_tune.node import loops, slots
 from ddtree_tune.node.client import EngineClient
-from ddtree_tune.node.lag import LagProbe
 from ddtree_tune.node.loadgen import run_cell
 from ddtree_tune.node.stream import StreamReader
 from tests.truth.harness import words
@@ -111,10 +110,9 @@ def emitting(load: Load, core: int | None) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Seen:
-    """One cell, and what its process did while its window was open."""
+    """One cell, and the CPU time of its process while its window was open."""
 
     run: CellRun
-    lag_ns: tuple[int, ...]
     cpu_s: float
 
 
@@ -128,13 +126,11 @@ async def probed(base_url: str, load: Load) -> Seen:
             looks.append((time.perf_counter_ns(), time.process_time()))
             await asyncio.sleep(0.05)
 
-    async with LagProbe() as probe:
-        looking = asyncio.create_task(look())
-        run = await run_cell(Endpoint(base_url, MODEL), cell, words(cell), repeat=0)
-        lag_ns = probe.samples(run.window.start_ns, run.window.end_ns)
-        looking.cancel()
+    looking = asyncio.create_task(look())
+    run = await run_cell(Endpoint(base_url, MODEL), cell, words(cell), repeat=0)
+    looking.cancel()
     opened, closed = np.interp([run.window.start_ns, run.window.end_ns], *np.transpose(looks))
-    return Seen(run, lag_ns, closed - opened)
+    return Seen(run, closed - opened)
 
 
 def row(load: Load, core: int | None) -> tuple[str, ...]:
@@ -148,7 +144,7 @@ def row(load: Load, core: int | None) -> tuple[str, ...]:
     run, window = seen.run, seen.run.window
     chunks = sum(window.start_ns <= at_ns < window.end_ns for trace in run.traces for at_ns in trace.chunk_ns)
     sent_tps, seen_tps = tokens_sent(truth, window) / window.seconds, measure([run]).output_tps
-    late_ms, lag_ms = lateness_ns(truth, run) / 1e6, np.asarray(seen.lag_ns) / 1e6
+    late_ms, lag_ms = lateness_ns(truth, run) / 1e6, np.asarray(run.lag_ns) / 1e6
     return (
         load.client,
         str(load.streams),

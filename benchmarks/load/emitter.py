@@ -32,20 +32,24 @@ GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 def chunked(data: bytes) -> bytes:
+    """One chunk of HTTP/1.1."""
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def event(**fields: object) -> bytes:
+    """One event of the chat stream."""
     head = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "created": 1_700_000_000, "model": MODEL}
-    return b"data: " + json.dumps(head | fields).encode() + b"\n\n"
+    return b"data: " + json.dumps(head | fields, separators=(",", ":")).encode() + b"\n\n"
 
 
 def choice(delta: dict[str, object], finish_reason: str | None = None) -> list[dict[str, object]]:
+    """The one alternative of a chunk, with all that SGLang says beside the text."""
     rest = {"logprobs": None, "finish_reason": finish_reason, "matched_stop": None}
     return [{"index": 0, "delta": {"role": None, "reasoning_content": None, "tool_calls": None} | delta} | rest]
 
 
 def usage(done: int) -> dict[str, object]:
+    """Counts after so many tokens."""
     counts = {"prompt_tokens": PROMPT_TOKENS, "total_tokens": PROMPT_TOKENS + done, "completion_tokens": done}
     return counts | {"prompt_tokens_details": {"cached_tokens": 0}, "reasoning_tokens": 0}
 
@@ -79,6 +83,7 @@ class Emitter:
         self._chunks: dict[int, Chunks] = {}
 
     def chunks(self, total: int) -> Chunks:
+        """A reply of so many tokens; its bytes are made once."""
         if total not in self._chunks:
             self._chunks[total] = Chunks(self.tokens, total)
         return self._chunks[total]
@@ -100,9 +105,11 @@ class Connection(asyncio.Protocol):
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
         self.received += data
         head, end, body = self.received.partition(b"\r\n\r\n")
         _, _, length = head.lower().partition(b"content-length:")
@@ -111,11 +118,13 @@ class Connection(asyncio.Protocol):
             self.received = body[size:]
             self.answer(head.split(b" ")[1].decode(), body[:size])
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  # the protocol's name
+        """See ``asyncio.Protocol``."""
         if self.timer is not None:
             self.timer.cancel()
 
     def answer(self, path: str, body: bytes) -> None:
+        """Answer one request."""
         if path == "/v1/chat/completions":
             self.stream(json.loads(body))
         elif path == "/v1/models":
@@ -130,6 +139,7 @@ class Connection(asyncio.Protocol):
             self.whole(404, {"detail": "Not Found"})
 
     def whole(self, status: int, reply: object) -> None:
+        """Answer with JSON."""
         data = json.dumps(reply).encode()
         head = f"HTTP/1.1 {status} -\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         self.transport.write(head.encode() + data)
@@ -146,6 +156,7 @@ class Connection(asyncio.Protocol):
         self.timer = self.loop.call_at(self.due, self.step, chunks, sent_ns)
 
     def step(self, chunks: Chunks, sent_ns: list[int]) -> None:
+        """Send the next chunk, stamped as it leaves."""
         before, after = chunks.parts[len(sent_ns)]
         now_ns = time.perf_counter_ns()
         sent_ns.append(now_ns)
@@ -158,6 +169,7 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(emitter: Emitter, port: int) -> None:
+    """Listen and say where."""
     server = await asyncio.get_running_loop().create_server(lambda: Connection(emitter), "127.0.0.1", port)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
