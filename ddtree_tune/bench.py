@@ -93,13 +93,12 @@ def load_of(arguments: argparse.Namespace) -> LoadSpec:
     Raises:
         SpecError: a value is wrong.
     """
-    fields = {
-        "contexts": _integers("--contexts", arguments.contexts),
-        "concurrency": _integers("--concurrencies", arguments.concurrencies),
-        "output_tokens": arguments.output_tokens,
-        "window_s": arguments.window_s,
-        "repeats": arguments.repeats,
-        "prompts": arguments.prompts,
+    plain = ("output_tokens", "ends", "temperature", "top_p", "window_s", "repeats", "prompts", "processes")
+    fields = {name: getattr(arguments, name) for name in plain} | {
+        "contexts": _numbers("--contexts", arguments.contexts, int),
+        "concurrency": _numbers("--concurrencies", arguments.concurrencies, int),
+        "rates_rps": _numbers("--rates", arguments.rates, float),
+        "families": arguments.families.split(","),
     }
     try:
         return LoadSpec.model_validate(fields)
@@ -220,8 +219,9 @@ def _effective(found: Found) -> EffectiveConfig:
     )
 
 
-def _integers(flag: str, text: str) -> list[int]:
+def _numbers(flag: str, text: str | None, kind: type[int | float]) -> list[float]:
     try:
-        return [int(part) for part in text.split(",")]
+        return [kind(part) for part in text.split(",")] if text else []
     except ValueError:
-        raise SpecError(f"{flag} must be whole numbers parted by commas, as in 60,1024, but got {text!r}") from None
+        what = "whole numbers" if kind is int else "numbers"
+        raise SpecError(f"{flag} must be {what} parted by commas, as in 60,1024, but got {text!r}") from None

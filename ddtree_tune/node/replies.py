@@ -121,7 +121,8 @@ class _TokenCount(_Reply, frozen=True):
 
 
 class _Charged(_Reply, frozen=True):
-    usage: Usage
+    usage: Usage = Usage()
+    meta_info: MetaInfo = MetaInfo()
 
 
 def counted(reply: Any) -> int:
@@ -141,7 +142,10 @@ def charged(reply: dict[str, Any]) -> int:
         EngineError: the reply does not say.
     """
     with boundary(EngineError, "read the usage of a reply"):
-        prompt_tokens = msgspec.convert(reply, _Charged).usage.prompt_tokens
+        counts = msgspec.convert(reply, _Charged)
+    prompt_tokens = counts.meta_info.prompt_tokens if counts.usage.prompt_tokens is None else counts.usage.prompt_tokens
     if prompt_tokens is None:
-        raise EngineError("a reply must hold usage.prompt_tokens, but got none; check the server's version")
+        raise EngineError(
+            "a reply must hold usage or meta_info with prompt_tokens, but got neither; see the server's log"
+        )
     return prompt_tokens

@@ -12,7 +12,6 @@ from ddtree_tune.core.coding import (
     Outcome,
     Problem,
     Reply,
-    count_outcomes,
     latest,
     mean_pass_at_k,
     min_samples,
@@ -20,7 +19,6 @@ from ddtree_tune.core.coding import (
     pass_rate,
 )
 from ddtree_tune.core.judge import Answered, Submission, Verdict, settle
-from ddtree_tune.core.paired import pair_outcomes, paired
 from ddtree_tune.core.stats import wilson
 from tests.coding_cases import METRICS
 
@@ -99,40 +97,6 @@ def test_pass_at_k_is_a_mean_of_fractions_and_undefined_below_k_samples(case_id)
     assert mean_pass_at_k({}, 1) is None
 
 
-def test_one_flipped_problem_of_five_is_no_difference():
-    score, expected = SCORES["S20"]
-    one, eight = ([Outcome(outcome) for outcome in run] for run in score["runs"].values())
-    pair = pair_outcomes(zip(one, eight, strict=True))
-    assert (pair.agree, pair.discordant) == (expected["agree"], expected["discordant"])
-    assert pair.p_value == expected["mcnemar_exact_p"]
-    assert pair.difference == pytest.approx(-0.2)
-    assert count_outcomes(one).over_all == expected["pass_rate_1"]
-    assert count_outcomes(eight).over_all == expected["pass_rate_8"]
-    assert count_outcomes(one).interval == pytest.approx(expected["wilson95_1"], abs=1e-4)
-
-
-def test_a_comparison_is_over_problems_that_both_sides_graded():
-    first = [attempt("a", "pass"), attempt("b", "pass"), attempt("c", "request_error"), attempt("d", "truncated")]
-    second = [
-        attempt("b", "timeout"),
-        attempt("a", "pass"),
-        attempt("c", "pass"),
-        attempt("e", "pass"),
-        attempt("d", "pass"),
-    ]
-    pair = paired(first, second)
-    assert (pair.both, pair.only_first, pair.only_second, pair.neither) == (1, 1, 1, 0)
-    assert paired([], second).difference is None
-    assert paired([], second).p_value == 1.0
-
-
-def test_the_exact_test_is_the_binomial_at_one_half():
-    # 1 of 8: 2 * (1 + 8) / 256; computed by hand.
-    assert pair_outcomes([(Outcome.PASS, Outcome.TIMEOUT)] * 7 + [(Outcome.TIMEOUT, Outcome.PASS)]).p_value == 18 / 256
-    many = pair_outcomes([(Outcome.PASS, Outcome.TIMEOUT)] * 2000)
-    assert many.p_value == pytest.approx(0.0)
-
-
 @given(st.integers(1, 12), st.data())
 def test_pass_at_k_is_what_drawing_without_replacement_gives_and_grows_with_successes(n, data):
     c = data.draw(st.integers(0, n))
@@ -153,14 +117,6 @@ def test_counts_add_up_and_rates_stay_between_nothing_and_one(records):
     if rate.over_all is not None:
         assert rate.interval.low <= rate.over_all <= rate.interval.high
     assert pass_rate([*attempts, *attempts]) == rate
-
-
-@given(st.lists(st.tuples(OUTCOMES, OUTCOMES), min_size=1, max_size=40))
-def test_a_comparison_does_not_depend_on_its_direction(pairs):
-    pair, mirrored = pair_outcomes(pairs), pair_outcomes([(other, one) for one, other in pairs])
-    assert pair.p_value == mirrored.p_value
-    assert pair.difference == -mirrored.difference
-    assert 0 < pair.p_value <= 1
 
 
 def test_wilson_holds_at_the_ends():

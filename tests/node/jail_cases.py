@@ -155,6 +155,32 @@ HONEST = [
         'assert candidate(lambda x: -x, [1]) == [-1] and candidate(len, ["ab"]) == [2]',
     ),
     case(
+        "what one does with a callback besides calling it",
+        """
+        def f(xs, key=None):
+            print(key, repr(key))
+            known = {key: 1}
+            assert callable(key) and known[key] == 1 and key == key and not key != key and key in [f, key]
+            return sorted(xs, key=key) if key else xs
+        """,
+        """
+        class Judge:
+            def key(self, x):
+                return -x
+            def __repr__(self):
+                return "secret"
+        assert candidate([1, 2], lambda x: -x) == candidate([1, 2], Judge().key) == [2, 1]
+        """,
+    ),
+    case(
+        "iterators as arguments",
+        """
+        def f(items):
+            return (sorted(items), items == items) if items else None
+        """,
+        "assert candidate(iter([2, 1])) == candidate(n for n in (2, 1)) == ([1, 2], True)",
+    ),
+    case(
         "callbacks that raise",
         """
         def f(g):

@@ -80,7 +80,7 @@ def main() -> None:
     loaded = _load(channel, job, scope, verdicts)
     classes = Classes(MODULE)
     classes.update(_classes(scope))
-    program = _Program(Peer(channel, classes, verdicts.end, allowed=TRUSTED_OPERATIONS))
+    program = _Program(Peer(channel, classes, verdicts.end, operations=TRUSTED_OPERATIONS))
     candidate = _candidate(program, job["entry_point"], awaitable=bool(loaded.get("awaitable")))
     scope[job["entry_point"]] = candidate
     try:

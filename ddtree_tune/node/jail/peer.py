@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn
 
 from ddtree_tune.node.jail.channel import Channel, GarbledError, GoneError
@@ -56,8 +56,17 @@ OPERATIONS: dict[str, Operation] = {
     },
 }
 """What may be asked of an object on the other side."""
-TRUSTED_OPERATIONS = frozenset({"call", "iter", "next"})
-"""What a program may ask of the tests' objects: no attribute leads it to what the tests know."""
+TRUSTED_OPERATIONS: dict[str, Operation] = {
+    **{name: OPERATIONS[name] for name in ("call", "iter", "next", "len", "bool", "hash")},
+    "eq": operator.is_,
+    "ne": operator.is_not,
+    "str": object.__repr__,
+    "repr": object.__repr__,
+}
+"""What a program may ask of the tests' objects, as ``list(items)`` or ``if key`` do.
+
+No attribute and no text of theirs leads it to what the tests know.
+"""
 
 
 class Peer:
@@ -69,7 +78,7 @@ class Peer:
         classes: Classes,
         end: Callable[[Exception], NoReturn],
         *,
-        allowed: frozenset[str] | None = None,
+        operations: Mapping[str, Operation] = OPERATIONS,
     ) -> None:
         """Set up.
 
@@ -77,12 +86,12 @@ class Peer:
             channel: to the other side.
             classes: those whose instances travel by their attributes.
             end: ends this process when the channel is gone or spoilt: nobody may catch that.
-            allowed: operations that the other side may ask for; all when None.
+            operations: what the other side may ask for.
         """
         self._channel = channel
         self._classes = classes
         self._end = end
-        self._allowed = OPERATIONS.keys() if allowed is None else allowed
+        self._operations = operations
         self._ours: list[object] = []
         self._numbers: dict[int, int] = {}
         self._theirs: dict[int, Remote] = {}
@@ -139,11 +148,11 @@ class Peer:
 
     def _serve(self, message: dict[str, Any]) -> None:
         operation, number = str(message.get("do")), message.get("on")
-        if operation not in self._allowed or not isinstance(number, int) or not 0 <= number < len(self._ours):
+        if operation not in self._operations or not isinstance(number, int) or not 0 <= number < len(self._ours):
             raise GarbledError("this must not be asked for")
         root, *objects = self._decoded(message.get("with"))
         try:
-            result = OPERATIONS[operation](self._ours[number], *root[0], **root[1])
+            result = self._operations[operation](self._ours[number], *root[0], **root[1])
             self._answer(result, objects, raised=False)
         except FATAL:
             raise
