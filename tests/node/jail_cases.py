@@ -158,7 +158,8 @@ HONEST = [
         "what one does with a callback besides calling it",
         """
         def f(xs, key=None):
-            print(key, repr(key))
+            print(key)
+            assert "secret" not in repr(key)
             known = {key: 1}
             assert callable(key) and known[key] == 1 and key == key and not key != key and key in [f, key]
             return sorted(xs, key=key) if key else xs
