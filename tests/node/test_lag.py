@@ -99,3 +99,20 @@ def test_a_loop_is_the_fastest_that_is_installed():
         return type(asyncio.get_running_loop())
 
     assert loops.run(kind()) is uvloop.Loop
+
+
+def test_a_run_gives_the_result_or_raises_the_error():
+    async def fail():
+        raise KeyError("why")
+
+    assert loops.run(asyncio.sleep(0, "result")) == "result"
+    with pytest.raises(KeyError, match="why"):
+        loops.run(fail())
+
+
+def test_a_result_is_not_written_out_as_text():
+    class Result:
+        def __repr__(self):
+            raise AssertionError("costs a tenth of a second for a cell")
+
+    assert isinstance(loops.run(asyncio.sleep(0, Result())), Result)
