@@ -40,10 +40,10 @@ _MACHINES = {
         audit=0xC000003E,
         # fork vfork execve execveat ptrace process_vm_readv process_vm_writev setns unshare mount umount2 pivot_root
         # chroot bpf perf_event_open keyctl add_key request_key userfaultfd io_uring_setup pidfd_send_signal
-        # pidfd_getfd setpriority sched_setaffinity
+        # pidfd_getfd setpriority sched_setaffinity, and what outlives a process: shmget semget msgget mq_open
         forbidden=(
             *(57, 58, 59, 322, 101, 310, 311, 308, 272, 165, 166, 155),
-            *(161, 321, 298, 250, 248, 249, 323, 425, 424, 438, 141, 203),
+            *(161, 321, 298, 250, 248, 249, 323, 425, 424, 438, 141, 203, 29, 64, 68, 240),
         ),
         clone=56,
         socket=41,
@@ -55,7 +55,7 @@ _MACHINES = {
         # the same without fork and vfork, which it has not
         forbidden=(
             *(221, 281, 117, 270, 271, 268, 97, 40, 39, 41),
-            *(51, 280, 241, 219, 217, 218, 282, 425, 424, 438, 140, 122),
+            *(51, 280, 241, 219, 217, 218, 282, 425, 424, 438, 140, 122, 194, 190, 186, 180),
         ),
         clone=220,
         socket=198,
@@ -156,7 +156,7 @@ def restrict_files(readable: list[str], writable: list[str]) -> None:
 
 
 def filter_calls() -> None:
-    """Forbid new processes, signals to others, sockets but local ones, and ways around a sandbox.
+    """Forbid new processes, signals to others, sockets but local ones, what outlives a process, and ways around.
 
     Raises:
         OSError: the kernel or the machine type cannot do it.
