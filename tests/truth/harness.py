@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ddtree_tune.core.engine import Endpoint
+from ddtree_tune.core.engine import Endpoint, Route
 from ddtree_tune.core.errors import LoadError
 from ddtree_tune.core.trace import Phase
 from ddtree_tune.core.workload import Cell, ClosedLoop
@@ -98,10 +98,11 @@ def words(cell: Cell, salt: str = ""):
     return cut
 
 
-def load(server: TruthServer, cell: Cell, *, limits=QUICK, repeat=0, salt="", cut=None, **options):
+def load(server: TruthServer, cell: Cell, *, limits=QUICK, repeat=0, salt="", cut=None, route="chat", **options):
     """One repeat of a cell against the server."""
     cut = cut or words(cell, f"r{repeat}{salt}")
-    return asyncio.run(run_cell(Endpoint(server.base_url, MODEL), cell, cut, repeat=repeat, limits=limits, **options))
+    endpoint = Endpoint(server.base_url, MODEL, Route(route))
+    return asyncio.run(run_cell(endpoint, cell, cut, repeat=repeat, limits=limits, **options))
 
 
 class Words:

@@ -37,7 +37,16 @@ class Script:
     cut: int | None = None
     """Send every event in pieces of so many bytes."""
     line_end: str = "\n"
+    ends: list[int] | None = None
+    """Where a reply may end by itself, it does after so many tokens, its seed decides: least and most."""
+    drift_per_s: float = 0.0
+    """Gaps grow by this share with every second since the script was told."""
+    wakes_after_s: float = 0.0
+    """Nothing is generated until so long after the script was told, though the server says that it is well."""
     fault: str | None = None
+    """A status code, or a name that ``break_off`` knows."""
+    error: dict | None = None
+    """What the fault ``error_event`` sends in place of SGLang's error object."""
     fault_every: int = 1
     """Every so many-th request has the fault."""
     fault_after: int = 5
@@ -60,9 +69,17 @@ class Script:
     """Requests whose prompt holds it have threefold gaps."""
 
 
-def plan(script, wanted, prompt):
+def natural_length(script, body):
+    """After how many tokens a reply ends by itself; None if it does not."""
+    sampling = body.get("sampling_params", body)
+    if script.ends is None or sampling.get("ignore_eos"):
+        return script.stop_after
+    return random.Random(sampling.get("seed", sampling.get("sampling_seed"))).randint(*script.ends)
+
+
+def plan(script, wanted, prompt, stop_after):
     """(tokens, text, reasoning) of each chunk."""
-    total = wanted if script.stop_after is None else min(wanted, script.stop_after)
+    total = wanted if stop_after is None else min(wanted, stop_after)
     steps = next((steps for text, steps in script.steps_for.items() if text in prompt), script.steps)
     chunks, done, at, pending = [], 0, 0, ""
     while done < total:
@@ -159,6 +176,7 @@ class Reply:
 
     async def wait(self):
         """What comes before the first token."""
+        await asyncio.sleep(max(0.0, self.script.wakes_after_s - self.state.age_s()))
         await asyncio.sleep(0.001 if self.seen else self.script.ttft_s)
         if self.number < self.script.cold:
             await asyncio.sleep(self.script.cold_s)
@@ -166,6 +184,7 @@ class Reply:
     async def paced(self, body):
         """The chunks with text, each on its time."""
         slow = 3 if self.script.slow_word in self.record["prompt"] else 1
+        slow *= 1 + self.script.drift_per_s * self.state.age_s()
         gap = self.script.gap_s * slow * (1 + self.script.jitter * random.Random(self.number).uniform(-1, 1))
         begin, done, text = time.perf_counter(), 0, ""
         for at, (tokens, content, reasoning) in enumerate(self.chunks):
@@ -204,7 +223,8 @@ class Reply:
 
     async def break_off(self):
         if self.fault == "error_event":
-            yield sse({"error": {"message": "CUDA error", "type": "InternalServerError", "code": 500}})
+            error = {"error": {"message": "CUDA error", "type": "InternalServerError", "code": 500}}
+            yield sse(self.script.error or error) + "data: [DONE]\n\n"
         elif self.fault == "abort":
             yield sse({"choices": [{"index": 0, "delta": {}, "finish_reason": "abort"}]}) + "data: [DONE]\n\n"
         elif self.fault == "bad_json":

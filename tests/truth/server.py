@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from tests.truth.reply import Reply, Script, plan
+from tests.truth.reply import Reply, Script, natural_length, plan
 
 TEMPLATE = 5
 MODEL = "truth"
@@ -40,10 +40,15 @@ class Truth:
 
     def start(self, script):
         self.script = script
+        self.told = time.perf_counter()
         self.requests = []
         self.prompts = set()
         self.flood = None
         self.running = asyncio.Semaphore(script.running_cap or 10_000)
+
+    def age_s(self):
+        """Since the script was told."""
+        return time.perf_counter() - self.told
 
 
 STATE = Truth()
@@ -111,24 +116,21 @@ async def native(request):
     return await generate(request, body, body["text"], wanted, received, native=True)
 
 
-REFUSALS = {"429": 429, "500": 500, "503": 503, "400": 400}
-
-
 async def generate(request, body, text, wanted, received, *, native):
     script, number = STATE.script, len(STATE.requests)
     sha = hashlib.sha256(text.encode()).hexdigest()
     seen = script.remember and sha in STATE.prompts
     STATE.prompts.add(sha)
     count = round(prompt_tokens(text) * script.prompt_scale)
-    chunks, finish = plan(script, wanted, text)
+    chunks, finish = plan(script, wanted, text, natural_length(script, body))
     record = {"body": body, "sha": sha, "received_ns": received, "sent_ns": [], "tokens": [], "prompt_tokens": count}
     record |= {"completion_tokens": sum(tokens for tokens, _, _ in chunks), "end_ns": None, "prompt": text}
     STATE.requests.append(record)
     if script.die_after is not None and number >= script.die_after:
         os._exit(9)
     fault = script.fault if (number + 1) % script.fault_every == 0 else None
-    if fault in REFUSALS:
-        return JSONResponse({"error": {"message": "refused"}}, REFUSALS[fault])
+    if fault and fault.isdigit():
+        return JSONResponse({"error": {"message": "refused"}}, int(fault))
     if fault == "json_error":
         return JSONResponse({"error": {"message": "out of memory"}})
     if fault == "empty":

@@ -9,20 +9,9 @@ import pytest
 from ddtree_tune.core.errors import EngineError, FailureClass, LoadError
 from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.trace import Phase, RequestError
-from ddtree_tune.core.workload import OpenLoop
 from ddtree_tune.node.prompts import Prompt
 from ddtree_tune.node.watch import Limits
-from tests.truth.harness import QUICK, assert_real, cell, load, words
-
-
-def tokens_sent_inside(truth, window):
-    """What the server sent while the window was open."""
-    return sum(
-        tokens
-        for record in truth.truth()
-        for at, tokens in zip(record["sent_ns"], record["tokens"], strict=True)
-        if window.start_ns <= at < window.end_ns
-    )
+from tests.truth.harness import QUICK, assert_real, cell, load, tokens_sent_inside, words
 
 
 def test_what_is_cut_off_after_the_window_is_cancelled_and_not_failed(truth):
@@ -85,28 +74,6 @@ def test_a_prompt_that_cannot_be_cut_ends_the_cell_as_a_load_error(truth):
 
     with pytest.raises(LoadError, match="no task fits the window"):
         load(truth, cell(2), cut=later)
-
-
-def test_open_loop_arrivals_are_random_at_the_asked_rate_and_the_same_for_every_arm(truth):
-    shape = cell(arrival=OpenLoop(60.0), output=8, window_s=1.5)
-    one, other = load(truth, shape), load(truth, shape)
-    sent = np.array([trace.sent_ns for trace in one.traces]) / 1e9
-    gaps = np.diff(sent)
-    assert len(sent) / (sent[-1] - sent[0]) == pytest.approx(60, rel=0.3)
-    assert gaps.std() / gaps.mean() == pytest.approx(1, abs=0.35)  # Poisson: the spread is the mean
-    again = np.diff(np.array([trace.sent_ns for trace in other.traces]) / 1e9)
-    size = min(len(gaps), len(again), 40)
-    assert np.corrcoef(gaps[:size], again[:size])[0, 1] > 0.5
-    metrics = measure([one])
-    assert metrics.concurrency is None
-    assert metrics.requests_failed == 0
-    assert metrics.requests_ok > 40
-
-
-def test_an_open_loop_that_runs_away_is_a_load_error(truth):
-    truth.script(fault="stall", fault_after=1)
-    with pytest.raises(LoadError, match="lower it"):
-        load(truth, cell(arrival=OpenLoop(2000.0), window_s=0.2), limits=Limits(stall_s=20.0))
 
 
 def test_requests_are_told_apart_and_sorted_by_time(truth):
