@@ -107,6 +107,8 @@ def test_a_whole_reply_is_read_as_strictly(count):
 
 def test_a_whole_reply_says_what_it_is_charged():
     assert charged({"usage": {"prompt_tokens": 9, "new": 1}, "choices": []}) == 9
+    assert charged({"text": "a", "meta_info": {"prompt_tokens": 7}}) == 7
     assert counted({"count": 0, "tokens": []}) == 0
-    with pytest.raises(EngineError, match=r"must hold usage\.prompt_tokens"):
-        charged({"usage": {}})
+    for silent in ({}, {"usage": {}}, {"usage": {"prompt_tokens": None}, "meta_info": {}}):
+        with pytest.raises(EngineError, match="prompt_tokens, but got neither"):
+            charged(silent)
