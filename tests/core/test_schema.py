@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddtree_tune.core import codec
+from ddtree_tune.core.coding import Chunks
 from ddtree_tune.core.columns import MEANINGS, unit
+from ddtree_tune.core.degenerate import Degeneration
 from ddtree_tune.core.engine import Algorithm, Difference, EngineConfig
 from ddtree_tune.core.errors import FailureClass
-from ddtree_tune.core.record import CellResult, Origin, TrialStatus
+from ddtree_tune.core.record import CellResult, CellTexts, Origin, TrialStatus
 from ddtree_tune.core.schema import SCHEMA_VERSION, TABLES, VERSION_KEY, records, schema, tables
 from ddtree_tune.core.workload import Cell, OpenLoop
 from tests.builders import NONE, cell, proposal, record, run, spec, tree
@@ -36,7 +38,10 @@ def full():
     cells = tuple(CellResult(cell(c, u, 80.0), (run(c, u), run(c, u, 1))) for c, u in ((60, 1), (60, 8), (512, 1)))
     flag = Difference("flag", asked=True, effective=None)
     differences = (Difference("budget", 8, 15), flag, Difference("x", "1", 1.5))
-    return replace(one, cells=cells, differences=differences, log="")
+    streamed = replace(one.attempts[0], concurrency=8, temperature=0.0, chunks=Chunks((3, 9), (1, 4)))
+    attempts = (streamed, replace(one.attempts[1], degenerate=Degeneration.LOOP), *one.attempts[2:])
+    texts = (CellTexts("chat_i60_o128_c1", ("a", "b"), ("b",)), CellTexts("chat_i60_o128_c8", (), ()))
+    return replace(one, cells=cells, differences=differences, attempts=attempts, texts=texts, log="")
 
 
 def test_a_full_record_comes_back_equal():

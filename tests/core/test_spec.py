@@ -47,6 +47,15 @@ def test_a_good_spec_gives_cells_and_configurations():
     assert spec.max_concurrency == 4
 
 
+def test_problems_are_asked_as_they_are_served_and_alone_unless_the_spec_says_otherwise():
+    assert parse().coding.concurrencies(4) == (4, 1)
+    assert parse(load__concurrency=[1]).coding.concurrencies(1) == (1,)
+    assert parse(coding={"concurrency": 8}).coding.concurrencies(4) == (8,)
+    assert parse(coding={"concurrency": 8}).max_concurrency == 8
+    assert parse(coding={"concurrency": [2, 1, 2]}).coding.concurrencies(4) == (2, 1)
+    assert parse(coding={"samples": 4, "temperature": 0.7}).coding.samples == 4
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "search_spaces").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_search_space_of_the_repository_loads(path):
     spec = SweepSpec.parse(path.read_text(), path.name)
@@ -75,6 +84,10 @@ def test_every_search_space_of_the_repository_loads(path):
         ({"search__trials": 2}, "search.trials must be at least the 3 baselines and seeds"),
         ({"search__sampler": "magic"}, "search.sampler"),
         ({"engine": {"kind": "vllm"}}, "engine.kind"),
+        ({"coding": {"samples": 4}}, "coding: temperature must be above 0 for samples to differ, but got 0 with 4"),
+        ({"coding": {"concurrency": []}}, "coding.concurrency"),
+        ({"coding": {"concurrency": True}}, "coding.concurrency"),
+        ({"coding": {"top_p": 0.0}}, "coding.top_p"),
         ({"seeds": [{"budget": 8, "topk": 4}]}, "seeds[0].window must be given"),
     ],
 )
