@@ -23,7 +23,7 @@ from ddtree_tune.node.live import ChatRequest, LiveTrace, Messages, user
 from ddtree_tune.node.replies import charged, counted
 from ddtree_tune.node.stream import DETAIL_CHARS, StreamFault, StreamReader, read_chat, read_generate
 from ddtree_tune.node.template import chat_template
-from ddtree_tune.node.wire import Address, Wire
+from ddtree_tune.node.wire import FRESH_S, Address, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +75,9 @@ class EngineClient:
         self._timeout_s = timeout_s
         self._extensions = endpoint.extensions
         self._counting: _Counting | None = None
+        self._ahead: asyncio.Task[Wire | None] | None = None
+        self._is_quick = False
+        """Whether the last request was over before a connection opened with it would have aged."""
         self._stall_s = stall_s
         self._connect_s = connect_s
         self._address = Address.of(self._base_url)
@@ -92,6 +95,11 @@ class EngineClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.wait([self._ahead])
+            if not self._ahead.cancelled() and (wire := self._ahead.result()) is not None:
+                wire.close()
         await self._http.aclose()
 
     async def chat(
@@ -245,11 +253,29 @@ class EngineClient:
         self, path: str, data: bytes, read: Callable[[str, int, LiveTrace], None], live: LiveTrace
     ) -> None:
         """Fill ``live`` from the reply; raise StreamFault if it is not a good one."""
-        wire = await Wire.open(
-            self._address, StreamReader(read, live), connect_s=self._connect_s, stall_s=self._stall_s
-        )
+        wire = await self._wire()
         try:
             live.sent_ns = time.perf_counter_ns()
-            await wire.exchange(self._address, path, _HEADERS | self._headers, data)
+            if self._is_quick:
+                self._ahead = asyncio.create_task(self._open_ahead())
+            reader = StreamReader(read, live)
+            await wire.exchange(self._address, path, _HEADERS | self._headers, data, reader=reader)
         finally:
             wire.close()
+            self._is_quick = (time.perf_counter_ns() - live.sent_ns) / 1e9 < FRESH_S
+
+    async def _wire(self) -> Wire:
+        """A connection for the next request: the one that was opened ahead, if it is still good."""
+        ahead, self._ahead = self._ahead, None
+        wire = await ahead if ahead is not None else None
+        if wire is not None and wire.is_fresh:
+            return wire
+        if wire is not None:
+            wire.close()
+        return await Wire.open(self._address, connect_s=self._connect_s, stall_s=self._stall_s)
+
+    async def _open_ahead(self) -> Wire | None:
+        """A connection for the request after this one; whether it can be had matters only then."""
+        with contextlib.suppress(StreamFault):
+            return await Wire.open(self._address, connect_s=self._connect_s, stall_s=self._stall_s)
+        return None

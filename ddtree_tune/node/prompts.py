@@ -56,6 +56,8 @@ SLICES = {"code": ("prose", "code", "code", "code"), "maths": ("prose",), "chat"
 """What the questions of a family stand behind, in turn."""
 _STREAM_STRIDE = 37
 """Streams begin at different questions."""
+_SLICE_STRIDE = 7919
+"""From a slice that cannot be cut to length, such as a table of signs, to the one that is tried next."""
 _SAMPLE = 9
 _LEAST_SLICE = 24
 """Tokens of context below which a frame is not worth its words."""
@@ -89,6 +91,16 @@ class Prompts(Protocol):
     async def cut(self, cell: Cell, stream: int, index: int, counter: Counter) -> Prompt:
         """The prompt number ``index`` of a stream, of the cell's length."""
         ...
+
+
+class _Place(NamedTuple):
+    """Which slice a question stands behind."""
+
+    kind: str
+    number: int
+    """Of the prompt among all."""
+    attempt: int
+    """Another attempt takes another slice; it may be one that a prompt has, so its number stands before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +169,14 @@ class CorpusPrompts:
         kind = family.slices[turn % len(family.slices)]
         small = await self._is_small(cell, kind, family, counter)
         for alone in (small, not small):
-            for task in family.from_(turn + _STREAM_STRIDE * stream):
+            for attempt, task in enumerate(family.from_(turn + _STREAM_STRIDE * stream)):
                 room = cell.context - await counter.count(task.prompt, family.kind)
                 prompt = None
                 if alone and -cell.prompt_tolerance <= room <= cell.prompt_tolerance + _MOST_REWORDED:
                     prompt = await self._alone(cell, number, family, task, counter)
                 elif not alone and room - await _framing(kind, counter) >= _LEAST_SLICE:
-                    prompt = await self._behind(cell, number, kind, family, task=task, counter=counter)
+                    at = _Place(kind, number, attempt)
+                    prompt = await self._behind(cell, at, family, task, counter)
                 if prompt is not None:
                     return prompt
         raise LoadError(
@@ -183,17 +196,16 @@ class CorpusPrompts:
         fits = abs(tokens - cell.context) <= cell.prompt_tolerance
         return Prompt(text, f"{task.family}/bare", tokens) if fits else None
 
-    async def _behind(
-        self, cell: Cell, number: int, kind: str, family: _Family, *, task: Task, counter: Counter
-    ) -> Prompt | None:
+    async def _behind(self, cell: Cell, at: _Place, family: _Family, task: Task, counter: Counter) -> Prompt | None:
         """Ask the question behind a slice that makes the whole of the right length, or give up."""
+        kind, number = at.kind, at.number
         frame, starts, lines = FRAMES[kind], self._starts[kind], self._lines[kind]
-        start = int(starts[number % len(starts)])
+        start = int(starts[(number + at.attempt * _SLICE_STRIDE) % len(starts)])
         end = start + cell.context  # a line holds a token at least
         lines = lines[start:end] + lines[: min(start, max(0, end - len(lines)))]
         slice_ = "\n".join((*lines, ""))[: _MOST_CHARACTERS * cell.context]
         pieces = re.findall(frame.piece, slice_)
-        used = number >= len(starts)
+        used = at.attempt > 0 or number >= len(starts)
         empty = await counter.count(task.prompt, family.kind) + await _framing(kind, counter)
         empty += await _numbering(kind, counter) if used else 0
 

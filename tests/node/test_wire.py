@@ -202,11 +202,11 @@ async def exchanged(readers):
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         address = Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        wires = [await Wire.open(address, reader, connect_s=1, stall_s=5) for reader in readers]
+        wires = [await Wire.open(address, connect_s=1, stall_s=5) for _ in readers]
         try:
             async with asyncio.TaskGroup() as group:
-                for wire in wires:
-                    group.create_task(wire.exchange(address, "/", {}, b""))
+                for wire, reader in zip(wires, readers, strict=True):
+                    group.create_task(wire.exchange(address, "/", {}, b"", reader=reader))
                 await connected.wait()
                 for writer in writers:
                     writer.write(LENGTH)
