@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import product
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.errors import TuneError
 from ddtree_tune.core.flags import PASSING
 from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.record import CellResult
@@ -57,19 +58,29 @@ class Matrix:
         Args:
             cell: the shape of the load.
             repeat: which repeat this is.
-            check: raises if what was just measured is not to be trusted.
+            check: raises TuneError if the server has ended meanwhile.
 
         Returns:
             The cell over all its repeats so far.
         """
-        run = self._loader.run(self._endpoint, cell, repeat)
-        check()
+        run = self._run(cell, repeat, check)
         for _ in range(RETRIES):
             if not PASSING.intersection(measure([run]).flags):
                 break
             self._set_aside[cell] += 1
-            run = self._loader.run(self._endpoint, cell, repeat)
+            run = self._run(cell, repeat, check)
+        return self._add(cell, run)
+
+    def _run(self, cell: Cell, repeat: int, check: Callable[[], None]) -> CellRun:
+        run = self._loader.run(self._endpoint, cell, repeat)
+        try:
             check()
+        except TuneError:
+            self._add(cell, run)  # what was seen until then, its failures flagged
+            raise
+        return run
+
+    def _add(self, cell: Cell, run: CellRun) -> CellResult:
         runs = self._runs.setdefault(cell, [])
         runs.append(run)
         metrics = measure(runs, running_cap=self._running_cap, set_aside=self._set_aside[cell])

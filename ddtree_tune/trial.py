@@ -191,9 +191,11 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
 
     matrix = Matrix(world.loader, handle.endpoint, running_cap=book.effective.max_running_requests)
     for cell, repeat in matrix.order(spec.load):
-        with book.timed("load"):
-            result = matrix.measure(cell, repeat, check=lambda: _still_alive(world.engine))
-        book.cells = matrix.results
+        try:
+            with book.timed("load"):
+                result = matrix.measure(cell, repeat, check=lambda: _still_alive(world.engine))
+        finally:
+            book.cells = matrix.results
         world.sink.write(book.record())
         yield TrialEvent("load", cell=result.metrics)
     book.texts = tuple(map(cell_texts, book.cells))

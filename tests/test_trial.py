@@ -132,6 +132,15 @@ def test_a_dead_cell_is_not_measured_as_if_it_were_alive():
     assert record == replace(sink.written[-1])
 
 
+@pytest.mark.parametrize("cells", [0, 1, 3])
+def test_what_a_server_did_before_it_died_in_a_cell_is_kept(cells):
+    story, _, _ = tell(dies_after=cells)
+    record = list(story)[-1].record
+    assert record.failure.failure is FailureClass.CRASH_REQUEST
+    assert len(record.cells) == cells + 1
+    assert all(run.traces for cell in record.cells for run in cell.runs)
+
+
 def test_a_baseline_without_speculation_passes_the_gate():
     story, _, _ = tell(config=EngineConfig(Algorithm.NONE))
     assert list(story)[-1].record.status is TrialStatus.COMPLETE
