@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from ddtree_tune.core.coding_spec import CodingSpec
 from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.conclusion import Answer, conclude
 from ddtree_tune.core.engine import Algorithm, Endpoint
@@ -15,7 +16,7 @@ from ddtree_tune.core.frontier import frontier
 from ddtree_tune.core.objective import Verdict
 from ddtree_tune.core.record import Origin, Proposal, TrialStatus
 from ddtree_tune.core.report import answer_lines, winner_script
-from ddtree_tune.core.spec import CodingSpec, SweepSpec
+from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.core.speedup import score_against
 from ddtree_tune.core.trace import CellRun, SpecCounters, Window
 from ddtree_tune.core.workload import Cell

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from ddtree_tune.core.coding import Attempt
+    from ddtree_tune.core.coding_spec import CodingSpec
     from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.record import TrialRecord
-    from ddtree_tune.core.spec import CodingSpec, LoadSpec
+    from ddtree_tune.core.spec import LoadSpec
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
 

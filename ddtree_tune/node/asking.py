@@ -21,8 +21,8 @@ from ddtree_tune.node.live import LiveTrace
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ddtree_tune.core.coding_spec import CodingSpec
     from ddtree_tune.core.engine import Endpoint
-    from ddtree_tune.core.spec import CodingSpec
     from ddtree_tune.core.trace import RequestTrace
 
 REPLY_S = 3600.0

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddtree_tune.core.coding import Attempt, Problem
+    from ddtree_tune.core.coding_spec import CodingSpec
     from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.judge import Answered, Verdict
-    from ddtree_tune.core.spec import CodingSpec
 
 _AGAIN = frozenset({Outcome.TIMEOUT, Outcome.HARNESS_ERROR})
 """Verdicts that a second run, alone, may lift."""

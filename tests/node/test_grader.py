@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ddtree_tune.core.coding import Outcome, Problem, Reply, pass_rate
+from ddtree_tune.core.coding_spec import CodingSpec
 from ddtree_tune.core.engine import Endpoint
 from ddtree_tune.core.errors import SpecError, StoreError
 from ddtree_tune.core.judge import Answered, Verdict
-from ddtree_tune.core.spec import CodingSpec
 from ddtree_tune.node.asking import Asking
 from ddtree_tune.node.cage import Limits
 from ddtree_tune.node.grade_file import grade_command, grade_file
