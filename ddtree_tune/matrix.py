@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.workload import Cell
     from ddtree_tune.ports import Loader
 
-RETRIES = 1
+RETRIES = 2
 """Times that a repeat of a cell which a busy moment spoiled is measured again."""
 
 

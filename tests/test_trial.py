@@ -10,6 +10,7 @@ from ddtree_tune.core.engine import Algorithm, EngineConfig
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError
 from ddtree_tune.core.record import Origin, Proposal, TrialStatus
 from ddtree_tune.core.spec import SweepSpec
+from ddtree_tune.matrix import RETRIES
 from ddtree_tune.trial import World, run_trial
 from tests.fakes import FakeEngine, FakeGrader, FakeLoader, FakeNode, FakeSink
 
@@ -161,5 +162,5 @@ def test_a_cell_that_stays_spoiled_is_kept_with_its_flag():
     story, _, _ = tell(spoiled=99)
     record = list(story)[-1].record
     assert record.status is TrialStatus.COMPLETE
-    assert [cell.metrics.set_aside for cell in record.cells] == [2, 2, 2, 2]
+    assert [cell.metrics.set_aside for cell in record.cells] == [2 * RETRIES] * 4
     assert not any(cell.metrics.scored for cell in record.cells)

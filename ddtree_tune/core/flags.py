@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PARTS = 20
 """Sub-windows of a window."""
 _FAILURE_SHARE = 0.01
+_IDLE_SHARE = 0.02
 _CACHED_SHARE = 0.01
 _HEAD_TOKENS = 64
 """Tokens of chat template and prompt frame that all prompts share and a prefix cache may hold."""
@@ -50,6 +51,8 @@ class CellFlag(StrEnum):
     """More than 1 % of the prompt tokens, shared beginnings aside, came from the prefix cache."""
     CLIENT_LIMITED = "client_limited"
     """The client saw chunks late: a probe of its event loop was, in the mean or at the 99th percentile."""
+    UNDERFILLED = "underfilled"
+    """Over 2 % fewer requests than asked were in flight: slots waited for the client, or for failures."""
     FAILURES = "failures"
     """More than 1 % of the requests failed."""
     UNSTEADY = "unsteady"
@@ -69,13 +72,22 @@ class CellFlag(StrEnum):
 DISQUALIFYING = frozenset(CellFlag) - {CellFlag.BIMODAL}
 """Flags that take a cell out of the score."""
 
-PASSING = frozenset({CellFlag.CLIENT_LIMITED, CellFlag.UNSTEADY})
+PASSING = frozenset({CellFlag.CLIENT_LIMITED, CellFlag.UNDERFILLED, CellFlag.UNSTEADY})
 """Flags that a busy moment of the machine sets: the same cell is worth another try."""
 
 
 def failed(trace: RequestTrace) -> bool:
     """Whether the request failed by the server's fault; one that we cancelled did not."""
     return trace.error not in {None, RequestError.CANCELLED}
+
+
+def underfilled(in_flight_mean: float | None, cell: Cell) -> bool:
+    """Whether a closed loop held less than it was asked to, by more than 2 %.
+
+    Source: public reports of tools whose waves left slots idle; 2 % is the house's tolerance.
+    """
+    users = cell.concurrency
+    return users is not None and in_flight_mean is not None and in_flight_mean < (1 - _IDLE_SHARE) * users
 
 
 def too_many_failures(traces: Sequence[RequestTrace]) -> bool:

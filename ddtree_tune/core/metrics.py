@@ -154,10 +154,12 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
     prompts = [t.prompt_tokens for t in judge.measured(traces) if t.prompt_tokens is not None]
     prompt_mean = float(np.mean(prompts)) if prompts else None
     failures = sum(map(judge.failed, traces))
+    in_flight = _in_flight(windows)
     checks = {
         CellFlag.CAPPED: any(judge.capped(run, running_cap) for run in runs),
         CellFlag.CACHED: judge.cache_helped(judge.measured(traces), cell),
         CellFlag.CLIENT_LIMITED: judge.client_limited(runs, lag, icl.mean),
+        CellFlag.UNDERFILLED: judge.underfilled(in_flight, cell),
         CellFlag.FAILURES: judge.too_many_failures(traces),
         CellFlag.UNSTEADY: 2 * sum(map(judge.unsteady, rates)) > len(rates),
         CellFlag.SHORT: any(map(judge.too_short, runs)),
@@ -185,7 +187,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
         e2e_s=_summary(_present(timing.e2e_s(trace) for trace in ended)),
         accept_len=timing.accept_length(ended),
         cached_share=_cached_share(judge.measured(traces)),
-        in_flight_mean=_in_flight(windows),
+        in_flight_mean=in_flight,
         answering_max=max((int(judge.answering(run)[1].max()) for run, _ in windows), default=None),
         requests_sent=len(sent),
         requests_ok=len(ended),

@@ -218,8 +218,13 @@ def test_repeats_of_different_cells_are_refused():
         measure([])
 
 
+def filling(end_ms=1500, **changes):
+    """A request whose end marker comes with the window's end, so that its slot is never idle."""
+    return trace(end_ns=end_ms * MS - 1, **changes)
+
+
 def test_a_clean_cell_has_no_flag_and_is_scored():
-    metrics = measure([run(trace())])
+    metrics = measure([run(filling())])
     assert metrics.flags == ()
     assert metrics.scored
 
@@ -229,20 +234,21 @@ def flags_of(*some, **changes):
 
 
 def test_each_flag_is_raised_by_its_own_fault():
-    assert flags_of(trace(cached_tokens=999)) == (CellFlag.CACHED,)
-    assert flags_of(trace(cached_tokens=40)) == ()
-    assert flags_of(trace(prompt_tokens=975)) == (CellFlag.PROMPT_LENGTH,)
-    assert flags_of(trace(prompt_tokens=985)) == ()
-    assert flags_of(trace(completion_tokens=200, counted=False)) == (CellFlag.OUTPUT_LENGTH,)
-    assert flags_of(trace(), window=None) == (CellFlag.SHORT,)
-    assert CellFlag.SHORT in flags_of(trace(), end_ms=900)
-    assert CellFlag.SHORT in flags_of(trace(), cell=replace(CELL, min_requests=2))
-    assert CellFlag.SHORT in flags_of(trace(), cell=replace(CELL, arrival=ClosedLoop(2)))
+    assert flags_of(filling(cached_tokens=999)) == (CellFlag.CACHED,)
+    assert flags_of(filling(cached_tokens=40)) == ()
+    assert flags_of(filling(prompt_tokens=975)) == (CellFlag.PROMPT_LENGTH,)
+    assert flags_of(filling(prompt_tokens=985)) == ()
+    assert flags_of(filling(completion_tokens=200, counted=False)) == (CellFlag.OUTPUT_LENGTH,)
+    assert flags_of(trace()) == (CellFlag.UNDERFILLED,)
+    assert flags_of(filling(), window=None) == (CellFlag.SHORT,)
+    assert CellFlag.SHORT in flags_of(filling(), end_ms=900)
+    assert CellFlag.SHORT in flags_of(filling(), cell=replace(CELL, min_requests=2))
+    assert CellFlag.SHORT in flags_of(filling(), cell=replace(CELL, arrival=ClosedLoop(2)))
 
 
 def test_a_running_cap_below_the_concurrency_caps_the_cell():
     cell = replace(CELL, arrival=ClosedLoop(4))
-    some = [trace(sent_ms=i) for i in range(4)]
+    some = [filling(sent_ms=i) for i in range(4)]
     assert measure([run(*some, cell=cell)]).flags == ()
     assert measure([run(*some, cell=cell)], running_cap=3).flags == (CellFlag.CAPPED,)
     assert CellFlag.CAPPED not in measure([run(*some, cell=cell)], running_cap=4).flags
@@ -252,7 +258,7 @@ def test_two_groups_of_repeats_are_seen():
     assert two_groups([20_200, 20_150, 20_260, 12_897])
     assert not two_groups([20_200, 20_150, 20_260, 20_400])
     assert not two_groups([20_200, 12_897, 20_150])
-    metrics = measure([run(trace(), end_ms=end) for end in (1500, 1500, 1500, 2300)])
+    metrics = measure([run(filling(end_ms=end), end_ms=end) for end in (1500, 1500, 1500, 2300)])
     assert metrics.flags == (CellFlag.BIMODAL,)
     assert metrics.scored
 
