@@ -49,18 +49,18 @@ class ChatServer:
                     owner.in_flight += 1
                     owner.most_in_flight = max(owner.most_in_flight, owner.in_flight)
                 time.sleep(owner._delay_s)
-                with contextlib.suppress(ConnectionError):  # a client may leave
-                    owner._answer(self, body)
-                with owner._lock:
+                answer = owner._script(body["messages"][-1]["content"], body["max_tokens"])
+                with owner._lock:  # before the answer goes out: the client's next request may be here at once
                     owner.in_flight -= 1
+                with contextlib.suppress(ConnectionError):  # a client may leave
+                    owner._answer(self, body, *answer)
 
             def log_message(self, *_):
                 pass
 
         return Handler
 
-    def _answer(self, handler, body):
-        fields, finish = self._script(body["messages"][-1]["content"], body["max_tokens"])
+    def _answer(self, handler, body, fields, finish):
         if finish == "error":
             handler.send_error(503, "overloaded")
             return
