@@ -138,3 +138,11 @@ def boundary(kind: type[TuneError], doing: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise kind(f"cannot {doing}: {type(error).__name__}: {error}") from error
+
+
+def first_of(errors: BaseExceptionGroup[BaseException]) -> TuneError | None:
+    """The first of our own errors in a group that a TaskGroup raised; None if it holds none."""
+    ours: BaseException | None = errors.subgroup(TuneError)
+    while isinstance(ours, BaseExceptionGroup):
+        ours = ours.exceptions[0]
+    return ours if isinstance(ours, TuneError) else None

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.errors import first_of
 from ddtree_tune.core.trace import Phase
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     Cut = Callable[[Phase, int], Awaitable[Prompt]]
     """Gives the prompt of a phase and an index."""
 
+_AT_ONCE = 8
+"""Prompts cut at a time: each asks the server to count, and a server under load answers late."""
+
 
 class Feed:
     """A process's share of the cell's prompts, in their order, cut ahead of need where possible."""
@@ -26,22 +30,32 @@ class Feed:
         self._share = share
         self._ready: dict[Phase, deque[Prompt]] = {phase: deque() for phase in Phase}
         self._made = dict.fromkeys(Phase, 0)
-        self._lock = asyncio.Lock()
+        self._cutting = asyncio.Semaphore(_AT_ONCE)
 
     async def ahead(self, phase: Phase, count: int) -> None:
-        """Cut until so many prompts of the phase have been made in all."""
-        while self._made[phase] < count:
-            await self._make(phase)
-            await asyncio.sleep(0)  # streams go first, also where cutting waits for nothing
+        """Cut until so many prompts of the phase have been made in all; one call at a time for a phase."""
+        wanted = range(self._made[phase], count)
+        self._made[phase] = max(self._made[phase], count)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._one(phase, number)) for number in wanted]
+        except BaseExceptionGroup as errors:
+            raise (first_of(errors) or errors) from None
+        self._ready[phase].extend(task.result() for task in tasks)
 
     async def take(self, phase: Phase) -> Prompt:
-        """The next prompt of the phase; waits only if none is ready."""
-        while not self._ready[phase]:
-            await self._make(phase)
-        return self._ready[phase].popleft()
+        """The next prompt of the phase; cuts one, ahead of all others, if none is ready."""
+        if self._ready[phase]:
+            return self._ready[phase].popleft()
+        number = self._made[phase]
+        self._made[phase] += 1
+        return await self._cut(phase, self._index(number))
 
-    async def _make(self, phase: Phase) -> None:
-        async with self._lock:
-            prompt = await self._cut(phase, self._made[phase] * self._share.of + self._share.number)
-            self._made[phase] += 1
-            self._ready[phase].append(prompt)
+    async def _one(self, phase: Phase, number: int) -> Prompt:
+        async with self._cutting:
+            prompt = await self._cut(phase, self._index(number))
+            await asyncio.sleep(0)  # streams go first, also where cutting waits for nothing
+            return prompt
+
+    def _index(self, number: int) -> int:
+        return number * self._share.of + self._share.number

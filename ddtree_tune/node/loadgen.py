@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddtree_tune.core.errors import EngineError, TuneError
+from ddtree_tune.core.errors import EngineError, first_of
 from ddtree_tune.core.flags import failed
 from ddtree_tune.core.trace import CellRun, Phase
 from ddtree_tune.core.workload import ClosedLoop
@@ -101,10 +101,7 @@ async def run_cell(
             if run.window is not None:
                 lag_ns = probe.samples(run.window.start_ns, run.window.end_ns)
     except BaseExceptionGroup as errors:
-        ours = errors.subgroup(TuneError)
-        if ours is None:
-            raise
-        raise _first(ours) from None
+        raise (first_of(errors) or errors) from None
     finally:
         gc.unfreeze()
     traces = tuple(sorted(run.traces, key=lambda trace: trace.sent_ns))
@@ -205,13 +202,3 @@ class NodeLoader:
         )
         processes = self._load.processes or crew_size(cell)
         return loops.run(job.measure()) if processes == 1 else run_crew(job, processes)
-
-
-def _first(errors: BaseExceptionGroup[TuneError]) -> TuneError:
-    """The first plain error of a group."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if not isinstance(error, TuneError):
-        raise error
-    return error
