@@ -57,6 +57,8 @@ def coding_section(results: Sequence[CodingResult], margin: float) -> list[str]:
     users = results[0].concurrency
     title = "Coding" + (f" at concurrency {users}" if users else "") + " (95 % intervals; p: McNemar's exact test)"
     head = ("setting", ">passed", "over all", "over completed", "less no speculation", ">p")
+    alike = [one for one in results if one.like(results[0])]
+    shown = [one for one in results if one not in alike]
     rows = [
         (
             cut(one.config.label, 24),
@@ -66,9 +68,9 @@ def coding_section(results: Sequence[CodingResult], margin: float) -> list[str]:
             _difference(one),
             f"{one.paired.p_value:.2f}" if one.paired and one.paired.total else ABSENT,
         )
-        for one in results
+        for one in shown
     ]
-    notes = [*(note for one in results for note in _notes(one)), *_same(results)]
+    notes = [*(note for one in shown for note in _notes(one)), *_alike(alike)]
     faults = [_fault(one) for one in results if one.dropped(margin)]
     return [title, *text_table(head, rows), *(line for text in (*notes, *faults) for line in _wrapped(text))]
 
@@ -88,17 +90,18 @@ def _notes(one: CodingResult) -> Iterator[str]:
     if one.likeness is not None and one.likeness.earliest is not None:
         same = f"{one.likeness.same} of {one.likeness.compared} texts as no speculation's"
         said.append(f"{same}, {_earliest(one.likeness)}")
+    elif one.likeness is not None:
+        said.append(f"all {one.likeness.compared} greedy texts as no speculation's")
     if any(said):
         yield f"{one.config.label}: {'; '.join(filter(None, said))}"
 
 
-def _same(results: Sequence[CodingResult]) -> Iterator[str]:
-    """One line for all settings whose greedy text is that of no speculation."""
-    same = [one for one in results if one.likeness is not None and one.likeness.earliest is None]
-    counts = sorted({one.likeness.compared for one in same if one.likeness})
-    for count in counts:
-        names = [one.config.label for one in same if one.likeness and one.likeness.compared == count]
-        yield f"All {count} greedy texts as no speculation's: {', '.join(names)}"
+def _alike(alike: Sequence[CodingResult]) -> Iterator[str]:
+    """One line for all settings that pass and fail what no speculation does, with the same greedy texts."""
+    for count in sorted({one.likeness.compared if one.likeness else 0 for one in alike}, reverse=True):
+        names = [one.config.label for one in alike if (one.likeness.compared if one.likeness else 0) == count]
+        texts = f", and all {count} greedy texts are the same" if count else ""
+        yield f"Passed and failed as no speculation{texts}: {', '.join(names)}"
 
 
 def _fault(one: CodingResult) -> str:

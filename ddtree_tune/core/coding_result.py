@@ -58,6 +58,16 @@ class CodingResult:
             return False
         return pair.p_value <= SIGNIFICANT or -pair.difference > margin
 
+    def like(self, base: CodingResult) -> bool:
+        """Whether nothing tells this setting from the base: outcomes, the problems passed, the greedy texts."""
+        return (
+            self.paired is not None
+            and self.paired.discordant == 0
+            and self.rate.outcomes == base.rate.outcomes
+            and (self.others, self.pass_at_k) == (base.others, base.pass_at_k)
+            and (self.likeness is None or self.likeness.earliest is None)
+        )
+
 
 def coding_results(records: Sequence[TrialRecord]) -> tuple[CodingResult, ...]:
     """The evaluation of each setting that has one, no speculation first and then in the order of asking."""

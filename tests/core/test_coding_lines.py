@@ -68,10 +68,17 @@ def test_each_setting_has_its_rates_its_difference_and_its_test():
     assert "8/4/none: 4 wrong_answer, 2 truncated" in words
 
 
-def test_settings_whose_greedy_text_is_the_baselines_are_counted_in_one_line():
-    _, words = section((NONE, asked(attempts(18))), (CHAIN, asked(attempts(18))), (tree(8), asked(attempts(18))))
-    assert "All 20 greedy texts as no speculation's: chain, 8/4/none" in words
+def test_settings_that_nothing_tells_from_no_speculation_share_one_line():
+    lines, words = section((NONE, asked(attempts(18))), (CHAIN, asked(attempts(18))), (tree(8), asked(attempts(18))))
+    assert "Passed and failed as no speculation, and all 20 greedy texts are the same: chain, 8/4/none" in words
+    assert not any(line.strip().startswith("8/4/none") for line in lines)
     assert "fault" not in words
+
+
+def test_a_setting_with_the_same_texts_and_other_outcomes_has_its_row_and_says_so():
+    lines, words = section((NONE, asked(attempts(18))), (tree(8), asked(attempts(17))))
+    assert any(line.strip().startswith("8/4/none") for line in lines)
+    assert "all 20 greedy texts as no speculation's" in words
 
 
 def test_a_drop_is_a_probable_fault_with_the_place_of_the_first_difference():

@@ -213,7 +213,7 @@ def test_a_reply_that_repeats_itself_is_pointed_out():
     reply = read_reply({"content": None, "reasoning": "!" * 500, "finish_reason": "length"})
     submission = submit(Problem("p", "f", PROMPT, ""), reply)
     assert submission.outcome is Outcome.TRUNCATED
-    assert "repeats itself" in submission.reason
+    assert "degenerate (loop), look at the server" in submission.reason
 
 
 PARTS = st.one_of(
