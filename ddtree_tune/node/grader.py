@@ -1,8 +1,8 @@
 """Asks a server for programs and grades them.
 
 Replies come first, at the served concurrency; programs run only while no request is in flight,
-so that neither disturbs the other's clock, and at most one core less than there are is used. A
-program that ran out of time is run once more alone: on a busy machine only that is its own fault.
+so that neither disturbs the other's clock. A program that ran out of time is run once more alone:
+on a busy machine only that is its own fault.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.judge import Answered, Verdict
 
+_MOST_WORKERS = 16
 _AGAIN = frozenset({Outcome.TIMEOUT, Outcome.HARNESS_ERROR})
 """Verdicts that a second run, alone, may lift."""
 
@@ -82,7 +83,7 @@ def grade_replies(
         answers: what to grade.
         sandbox: where programs run.
         limits: on each program.
-        workers: programs run at once; one less than the cores when None.
+        workers: programs run at once; as many as there are cores, up to 16, when None.
 
     Returns:
         One attempt per answer, in order.
@@ -97,7 +98,7 @@ def grade_replies(
         own = limits if answer.cpu_s is None else Limits(cpu_s=answer.cpu_s, wall_s=2 * answer.cpu_s)
         return sandbox.run(job_for(answer.problem, code), own)
 
-    with ThreadPoolExecutor(workers or max(_cores() - 1, 1), thread_name_prefix="grade") as pool:
+    with ThreadPoolExecutor(workers or min(_cores(), _MOST_WORKERS), thread_name_prefix="grade") as pool:
         verdicts = list(pool.map(run, range(len(answers))))
     for number, verdict in enumerate(verdicts):
         if verdict and verdict.outcome in _AGAIN:
