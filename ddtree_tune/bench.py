@@ -23,7 +23,15 @@ from pydantic import ValidationError
 from ddtree_tune.core.cell_table import cell_fields, cell_lines, unmeasured_fields
 from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.engine import Algorithm, EffectiveConfig, EngineConfig, Route
-from ddtree_tune.core.errors import EXIT_INTERRUPTED, EngineError, FailureClass, SpecError, StoreError, TuneError
+from ddtree_tune.core.errors import (
+    EXIT_INTERRUPTED,
+    EngineError,
+    FailureClass,
+    LoadError,
+    SpecError,
+    StoreError,
+    TuneError,
+)
 from ddtree_tune.core.record import Failure, Origin, Proposal, Span, TrialRecord, TrialStatus
 from ddtree_tune.core.spec import LoadSpec
 from ddtree_tune.core.yaml_text import sentence
@@ -32,6 +40,7 @@ from ddtree_tune.node.apart import LoaderProcess
 from ddtree_tune.node.endpoint import Found, find_endpoint
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.progress import BenchProgress
+from ddtree_tune.node.prompts import load_prompts
 from ddtree_tune.node.store import Store
 
 if TYPE_CHECKING:
@@ -101,9 +110,13 @@ def load_of(arguments: argparse.Namespace) -> LoadSpec:
         "families": arguments.families.split(","),
     }
     try:
-        return LoadSpec.model_validate(fields)
+        load = LoadSpec.model_validate(fields)
+        load_prompts(load.prompts, seed=0, streams=1, families=load.families)
     except ValidationError as error:
         raise SpecError(sentence(error, "bench")) from None
+    except LoadError as error:
+        raise SpecError(f"--prompts: {error}") from None
+    return load
 
 
 @contextmanager

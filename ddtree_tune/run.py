@@ -17,13 +17,15 @@ from ddtree_tune.arguments import add_run_arguments, guarded
 from ddtree_tune.cluster.sweep import run_sweep
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.dialects import BuiltinDialect
-from ddtree_tune.core.errors import EXIT_INTERRUPTED, SpecError
+from ddtree_tune.core.errors import EXIT_INTERRUPTED, LoadError, SpecError
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.report import answer_lines, winner_script
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.fingerprint import fingerprint
+from ddtree_tune.node.problems import load_problems
 from ddtree_tune.node.progress import Progress
+from ddtree_tune.node.prompts import load_prompts
 from ddtree_tune.node.search import Study
 from ddtree_tune.node.spec_file import read_spec
 from ddtree_tune.node.store import Store
@@ -56,7 +58,7 @@ def dialect_of(spec: SweepSpec) -> Dialect:
 def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
     """Run a new sweep in a folder of its own below ``results``."""
     spec = read_spec(spec_path)
-    dialect_of(spec)  # what is wrong with the spec is said before anything is written
+    _check(spec)
     folder = results / f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     store = Store(str(folder.resolve()))
     store.write_spec(spec_path.read_text(encoding="utf-8"))
@@ -64,12 +66,29 @@ def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
     return _sweep(spec, store, quiet=quiet)
 
 
+def _check(spec: SweepSpec) -> None:
+    """Read every file that the spec names: what is wrong is said before anything is written or started.
+
+    Raises:
+        SpecError: a file cannot be used.
+    """
+    dialect_of(spec)
+    if spec.coding is not None:
+        load_problems(spec.coding.problems)
+    try:
+        load_prompts(spec.load.prompts, seed=spec.search.seed, streams=1, families=spec.load.families)
+    except LoadError as error:
+        raise SpecError(f"load.prompts: {error}") from None
+
+
 def resume(folder: Path, *, quiet: bool) -> int:
     """Go on with an interrupted sweep: what is complete stays, what is missing runs."""
     if not (folder / "sweep.yaml").is_file():
         raise SpecError(f"{folder} must be the results folder of a sweep, but got no sweep.yaml in it")
     store = Store(str(folder.resolve()))
-    return _sweep(SweepSpec.parse(store.read_spec(), str(folder / "sweep.yaml")), store, quiet=quiet)
+    spec = SweepSpec.parse(store.read_spec(), str(folder / "sweep.yaml"))
+    _check(spec)
+    return _sweep(spec, store, quiet=quiet)
 
 
 def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:

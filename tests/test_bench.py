@@ -166,6 +166,11 @@ def test_an_older_result_is_neither_mixed_in_nor_left_standing(tmp_path):
         (["--contexts", "0"], "bench: contexts[0]: input should be greater than or equal to 1, but got 0"),
         (["--concurrencies", "-1"], "bench: concurrency[0]: input should be greater than or equal to 1, but got -1"),
         (["--window-s", "0"], "bench: window_s: input should be greater than 0, but got 0.0"),
+        (["--prompts", "/nowhere/prompts.jsonl"], "--prompts: cannot read the prompts /nowhere/prompts.jsonl"),
+        (
+            ["--families", "code,poems"],
+            "bench: families[1]: input should be 'code', 'maths' or 'chat', but got 'poems'",
+        ),
         (["--window-s", "nan"], "bench: window_s: input should be"),
         ([], "--base-url must be a server that answers, but got"),
         (["--base-url", "not a url"], "--base-url must be a server that answers, but got"),

@@ -25,7 +25,6 @@ _HEAD = (
     ">in flight",
     ">ok",
     ">failed",
-    "flags",
 )
 
 
@@ -34,16 +33,17 @@ def cell_lines(cells: Sequence[CellMetrics]) -> list[str]:
     rows = [
         (
             cell_name(cell),
-            _number(cell.output_tps, 1),
-            f"{cell.output_tps_ci95.low:.1f} to {cell.output_tps_ci95.high:.1f}" if cell.output_tps_ci95 else ABSENT,
-            _number(cell.user_tps, 1),
+            _rate(cell.output_tps),
+            f"{_rate(cell.output_tps_ci95.low)} to {_rate(cell.output_tps_ci95.high)}"
+            if cell.output_tps_ci95
+            else ABSENT,
+            _rate(cell.user_tps),
             _ms(cell.ttft_s),
             _ms(cell.itl_s),
             _number(cell.accept_len, 2),
             _number(cell.in_flight_mean, 2),
             str(cell.requests_ok),
             str(cell.requests_failed),
-            ", ".join(cell.flags),
         )
         for cell in cells
     ]
@@ -58,8 +58,20 @@ def cell_lines(cells: Sequence[CellMetrics]) -> list[str]:
     ]
     everywhere = {len(cells): "every cell"}
     absent = [f"  {why} ({everywhere.get(len(where)) or ', '.join(where)})" for why, where in reasons.items()]
+    flagged = [
+        f"  {cell_name(cell)}: {', '.join(cell.flags)}" + ("" if cell.scored else "; not to be compared with others")
+        for cell in cells
+        if cell.flags
+    ]
+    families = [
+        f"  {cell_name(cell)}: " + ", ".join(f"{one.family} {_number(one.accept_len, 2)}" for one in cell.families)
+        for cell in cells
+        if len(cell.families) > 1 and cell.accept_len is not None
+    ]
     return [
         *text_table(_HEAD, rows),
+        *(["", "Tokens per verify step by family of prompts", *families] if families else []),
+        *(["", "Flags", *flagged] if flagged else []),
         *(["", "Absent numbers", *absent] if absent else []),
         *(["", "Requests that did not end well", *errors] if errors else []),
     ]
@@ -92,6 +104,11 @@ def unmeasured_fields(cell: Cell, why: str) -> dict[str, Any]:
         "errors": {},
         "reasons": {"output_tps": why},
     }
+
+
+def _rate(value: float | None) -> str:
+    """Tokens per second to four digits or the whole number."""
+    return ABSENT if value is None else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.node.store import Store
+from ddtree_tune.run import main
 
 pytestmark = pytest.mark.ray
 
@@ -80,6 +81,20 @@ def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(argv, words):
     assert done.returncode == 2, done.stdout + done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "instead", "sentence"),
+    [
+        ("problems: five_kinds", "problems: no_such_set", "no_such_set.jsonl: a problem set must be a file"),
+        ("window_s: 0.5", "window_s: 0.5, prompts: /nowhere.jsonl", "load.prompts: cannot read the prompts"),
+    ],
+)
+def test_files_that_a_spec_names_are_read_before_anything_starts(tmp_path, capsys, found, instead, sentence):
+    (tmp_path / "s.yaml").write_text(SPEC.replace(found, instead))
+    assert main([str(tmp_path / "s.yaml"), "--results", str(tmp_path / "results")]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_plan_counts_trials_and_touches_no_node(tmp_path):
