@@ -425,11 +425,6 @@ def test_limits_alone_are_taken_only_when_asked_for():
     assert open_sandbox().level.removesuffix("+setuid") in STRICT
 
 
-def test_the_cost_of_a_run_is_small(sandbox):
-    seconds = [run(sandbox, "def f(x):\n    return x", "assert candidate(1) == 1").seconds for _ in range(8)]
-    assert min(seconds) < 0.4
-
-
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_ordinary_user_can_run_it_too(level):
