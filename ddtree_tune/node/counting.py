@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ddtree_tune.node.live import ChatRequest, user
 from ddtree_tune.node.replies import charged
@@ -21,6 +21,9 @@ class _Line(NamedTuple):
     base: float
     density: float
     """Tokens per character."""
+
+
+Lengths: TypeAlias = tuple[_Line, ...]
 
 
 @dataclass(slots=True)
@@ -69,6 +72,10 @@ class Counter:
         if len(text) <= _SHORT:
             self._counts.short[text] = count
         return count
+
+    async def lengths(self) -> Lengths:
+        """How the server counts the samples: two servers with the same lengths count alike."""
+        return tuple([await self._line(kind) for kind in sorted(self._samples)])
 
     async def density(self, kind: str) -> float:
         """Tokens per character of this kind of text."""

@@ -25,6 +25,7 @@ from ddtree_tune.core.errors import EngineError, first_of
 from ddtree_tune.core.flags import failed
 from ddtree_tune.core.trace import CellRun, Phase
 from ddtree_tune.core.workload import ClosedLoop
+from ddtree_tune.matrix import RETRIES
 from ddtree_tune.node import loops
 from ddtree_tune.node.client import EngineClient
 from ddtree_tune.node.counting import Counter, Counts
@@ -32,6 +33,7 @@ from ddtree_tune.node.crew import crew_size, run_crew
 from ddtree_tune.node.feed import Feed
 from ddtree_tune.node.lag import LagProbe
 from ddtree_tune.node.prompts import load_prompts
+from ddtree_tune.node.remembered import RememberedPrompts
 from ddtree_tune.node.slots import LoadRun
 from ddtree_tune.node.watch import Limits, Share, Watch
 
@@ -47,8 +49,8 @@ if TYPE_CHECKING:
 
 ALL = Share()
 """A process that carries a cell by itself."""
-_TRIES = 2
-"""A repeat that a busy moment spoiled is measured once more, with prompts that are as fresh."""
+_TRIES = 1 + RETRIES
+"""A repeat that a busy moment spoiled is measured again, with prompts that are as fresh."""
 
 
 async def run_cell(
@@ -176,7 +178,8 @@ class NodeLoader:
         self._limits = Limits(stall_s=stall_s)
         self._cells = load.cells()
         streams = len(self._cells) * load.repeats * _TRIES * len(Phase)
-        self._prompts = load_prompts(load.prompts, seed=seed, streams=streams, families=load.families)
+        prompts = load_prompts(load.prompts, seed=seed, streams=streams, families=load.families)
+        self._prompts = RememberedPrompts(prompts)
         self._counts: dict[Endpoint, Counts] = {}
         self._tried: dict[tuple[Endpoint, Cell, int], int] = {}
 
