@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ddtree_tune.core.spec import SweepSpec
 
-TRIAL_OVERHEAD_S = 9.5
-"""Start, gate and stop of a trial of the embedded engine.
+TRIAL_OVERHEAD_S = 4.5
+"""Start, gate and stop of a trial of the embedded engine, and what passes between two trials.
 
-Measured, as the next two, in the sweep under tests/golden/results: two busy cores of an AMD EPYC."""
-CELL_OVERHEAD_S = 1.7
+Measured, as the next two, in the sweep under tests/golden/results: two cores of an AMD EPYC."""
+CELL_OVERHEAD_S = 1.4
 """Warm-up and drain of a cell of the embedded engine."""
 CODING_S = 9.0
-"""Coding evaluation of 25 problems on the embedded engine."""
+"""Coding evaluation of 25 problems on the embedded engine, at one concurrency."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Plan:
 def plan(spec: SweepSpec) -> Plan:
     """Count what a spec asks for."""
     cells = len(spec.load.cells()) * spec.load.repeats
+    evaluations = len(spec.coding.concurrencies(max(spec.load.concurrency))) if spec.coding else 0
     final_s = TRIAL_OVERHEAD_S + cells * (spec.load.window_s + CELL_OVERHEAD_S)
     baselines = spec.baseline_configs()
     final = spec.search.final
@@ -51,6 +52,6 @@ def plan(spec: SweepSpec) -> Plan:
         seeds=len({seed.config().config_id for seed in spec.seeds}),
         finals=final.rounds * (final.settings + len(baselines)) if final.settings else 0,
         cells=cells,
-        trial_s=final_s + (CODING_S if spec.coding else 0.0),
+        trial_s=final_s + evaluations * CODING_S,
         final_s=final_s,
     )

@@ -157,9 +157,12 @@ def _coding(conclusion: Conclusion) -> Iterable[str]:
 def _where_off(conclusion: Conclusion) -> Iterable[str]:
     """A sentence on the cells where speculation does not pay."""
     off = [cell for cell in conclusion.cells if cell.config == NO_SPECULATION]
-    if off and conclusion.answer is not Answer.OFF:
-        places = "; ".join(f"context {cell.context}, concurrency {cell.concurrency}" for cell in off)
-        yield f"Turn speculation off at: {places}."
+    sure = [cell for cell in off if cell.certainty is Certainty.SURE]
+    unsure = [cell for cell in off if cell.certainty is not Certainty.SURE]
+    for cells, what in ((sure, "Turn speculation off at"), (unsure, "Speculation may not pay at")):
+        if cells and conclusion.answer is not Answer.OFF:
+            places = "; ".join(f"context {cell.context}, concurrency {cell.concurrency}" for cell in cells)
+            yield f"{what}: {places}."
 
 
 def _trials(conclusion: Conclusion, spec: SweepSpec) -> list[str]:

@@ -62,6 +62,19 @@ def test_no_answer_says_why():
     assert said([])[1]
 
 
+def test_where_speculation_is_not_told_apart_from_none_it_is_not_called_off():
+    by_load = {NONE: 1.0, CHAIN: users(1.2, 0.9), BIG: users(2.0, 0.98), SMALL: users(1.9, 0.97)}
+    noise = iter((1.0, 1.1, 0.92, 1.05, 0.95, 1.08, 0.97, 1.02, 1.06, 0.94, 1.0, 1.03) * 20)
+
+    def shaky(gain):
+        return lambda context, concurrency: (gain(context, concurrency) if callable(gain) else gain) * next(noise)
+
+    text, lines = said([*search(by_load), *finals({config: shaky(gain) for config, gain in by_load.items()})])
+    assert any("no speculation" in line and "tie with" in line for line in lines)
+    assert "Turn speculation off at" not in text
+    assert "Speculation may not pay at: context" in text
+
+
 def test_where_speculation_does_not_pay_is_said():
     by_load = {NONE: 1.0, CHAIN: users(1.2, 0.9), BIG: users(2.0, 0.7), SMALL: users(1.9, 0.8)}
     text, lines = said([*search(by_load), *finals(by_load)])
