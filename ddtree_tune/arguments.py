@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.engine import Route
-from ddtree_tune.core.errors import SpecError, TuneError
+from ddtree_tune.core.errors import EXIT_INTERRUPTED, SpecError, TuneError
 
 if TYPE_CHECKING:
     import argparse
@@ -59,3 +59,6 @@ def guarded(command: Callable[[], int]) -> int:
     except TuneError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return EXIT_INTERRUPTED

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import time
 from contextlib import contextmanager, suppress
@@ -57,8 +58,7 @@ API_KEY = "DDTREE_TUNE_API_KEY"
 def bench(arguments: argparse.Namespace) -> int:
     """Measure one server."""
     load = load_of(arguments)
-    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
-        raise SpecError(f"--out must be a new or empty folder, but got {arguments.out}; results are never mixed")
+    _check(arguments)
     look = partial(
         find_endpoint,
         arguments.base_url,
@@ -117,6 +117,35 @@ def load_of(arguments: argparse.Namespace) -> LoadSpec:
     except LoadError as error:
         raise SpecError(f"--prompts: {error}") from None
     return load
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Look at what is not part of the load before a server is asked or a file is written.
+
+    Raises:
+        SpecError: a value is wrong, or results cannot be written where they are to go.
+    """
+    if not 0 < arguments.stall_s < math.inf:
+        raise SpecError(f"--stall-s must be a number of seconds above 0, but got {arguments.stall_s:g}")
+    if arguments.seed < 0:
+        raise SpecError(f"--seed must be 0 or more, but got {arguments.seed}")
+    out, json_path = arguments.out.absolute(), arguments.json and arguments.json.absolute()
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise SpecError(f"--out must be a new or empty folder, but got {arguments.out}; results are never mixed")
+        above = next(folder for folder in (out, *out.parents) if folder.exists())
+        if not _takes_files(above):
+            raise SpecError(f"--out must be where a folder can be made, but got {arguments.out} below {above}")
+        if json_path is not None:
+            has_folder = json_path.parent == out or _takes_files(json_path.parent)
+            if json_path == out or json_path.is_dir() or not has_folder:
+                raise SpecError(f"--json must be a file in a folder that takes one, but got {arguments.json}")
+    except OSError as error:
+        raise SpecError(f"--out and --json must be places that can be written, but got: {error}") from None
+
+
+def _takes_files(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 @contextmanager
@@ -219,6 +248,8 @@ class _Bench:
             beside.write_text(json.dumps(cells, indent=2) + "\n", encoding="utf-8")
             beside.replace(self._json)
         except OSError as error:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
             raise StoreError(f"--json must be a file that can be written, but got {error}") from None
 
 

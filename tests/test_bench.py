@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -144,6 +145,25 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_no_process(tmp_path):
     assert record_of(tmp_path).failure.failure == "interrupted"
 
 
+@pytest.mark.timeout(60)
+def test_ctrl_c_while_the_server_is_looked_at_is_no_traceback(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(30)
+        process = subprocess.Popen(
+            argv(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, "--no-ray"),
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        with silent.accept()[0]:
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, "Interrupted.\n")
+    assert gone(process.pid)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_older_result_is_neither_mixed_in_nor_left_standing(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old.parquet").write_text("old")
@@ -174,6 +194,17 @@ def test_an_older_result_is_neither_mixed_in_nor_left_standing(tmp_path):
         (["--window-s", "nan"], "bench: window_s: input should be"),
         ([], "--base-url must be a server that answers, but got"),
         (["--base-url", "not a url"], "--base-url must be a server that answers, but got"),
+        (["--base-url", "http://127.0.0.1:70000"], "a server's address must be as in http://127.0.0.1:30000, but got"),
+        (["--base-url", "http://127.0.0.1:x"], "a server's address must be as in http://127.0.0.1:30000, but got"),
+        (["--base-url", "http://[::1"], "a server's address must be as in http://127.0.0.1:30000, but got"),
+        (["--base-url", "https://127.0.0.1:9/v1"], "--base-url must be a server that answers, but got"),
+        (["--stall-s", "0"], "--stall-s must be a number of seconds above 0, but got 0"),
+        (["--stall-s", "nan"], "--stall-s must be a number of seconds above 0, but got nan"),
+        (["--seed", "-1"], "--seed must be 0 or more, but got -1"),
+        (["--out", "/dev/null/out"], "--out must be where a folder can be made, but got /dev/null/out"),
+        (["--out", f"/tmp/{'a' * 300}"], "--out and --json must be places that can be written, but got"),
+        (["--json", "/nowhere/cells.json"], "--json must be a file in a folder that takes one, but got /nowhere"),
+        (["--json", "/dev"], "--json must be a file in a folder that takes one, but got /dev"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence_and_writes_nothing(tmp_path, capsys, more, sentence):

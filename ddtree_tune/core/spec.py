@@ -6,9 +6,10 @@ names the field, what must hold and what was given.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ddtree_tune.core.coding_spec import CodingSpec
 from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
@@ -163,6 +164,15 @@ class GateSpec(Strict):
     allow: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Knobs whose effective value may differ from the one asked."""
 
+    @field_validator("expect")
+    @classmethod
+    def _compiles(cls, expect: str) -> str:
+        try:
+            re.compile(expect)
+        except re.error as error:
+            raise ValueError(f"must be a regular expression, but got {expect!r}: {error}") from None
+        return expect
+
 
 class FinalSpec(Strict):
     """The last word: the best settings and the baselines measured again, interleaved."""
@@ -180,7 +190,7 @@ class SearchSpec(Strict):
     """Valid trials, baselines and seeds included, finals not."""
     sampler: Literal["surrogate", "tpe", "random", "grid"] = "surrogate"
     """How the next setting is proposed: ``surrogate`` suits few trials, ``grid`` goes in order."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     """Of the search and of the prompts."""
     max_failures: Positive = 8
     """Infrastructure failures after which the sweep gives up."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from ddtree_tune.core.engine import Route
-from ddtree_tune.core.errors import EngineError, boundary
+from ddtree_tune.core.errors import EngineError, SpecError, boundary
 from ddtree_tune.core.trace import Phase, RequestError, RequestTrace
 from ddtree_tune.node.live import ChatRequest, LiveTrace, Messages, user
 from ddtree_tune.node.replies import charged, counted
@@ -66,7 +66,7 @@ class EngineClient:
             connect_s: most time for a connection.
 
         Raises:
-            SpecError: the endpoint's chat template cannot be used.
+            SpecError: the address is none, or the endpoint's chat template cannot be used.
         """
         self._base_url = endpoint.base_url.rstrip("/")
         self._model = endpoint.served_model_name
@@ -80,16 +80,21 @@ class EngineClient:
         """Whether the last request was over before a connection opened with it would have aged."""
         self._stall_s = stall_s
         self._connect_s = connect_s
-        self._address = Address.of(self._base_url)
         self._headers = {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
-        self._http = httpx.AsyncClient(
-            base_url=self._base_url,
-            headers=self._headers,
-            # Without TLS a context would never be used, and it costs 50 ms for every client.
-            verify=self._address.tls or False,
-            trust_env=False,  # nothing between us and a measured server
-            timeout=httpx.Timeout(timeout_s, connect=connect_s),
-        )
+        try:
+            self._address = Address.of(self._base_url)
+            self._http = httpx.AsyncClient(
+                base_url=self._base_url,
+                headers=self._headers,
+                # Without TLS a context would never be used, and it costs 50 ms to make one.
+                verify=self._address.tls or False,
+                trust_env=False,  # nothing between us and a measured server
+                timeout=httpx.Timeout(timeout_s, connect=connect_s),
+            )
+        except (ValueError, httpx.InvalidURL) as error:
+            raise SpecError(
+                f"a server's address must be as in http://127.0.0.1:30000, but got {self._base_url}: {error}"
+            ) from None
 
     async def __aenter__(self) -> Self:
         return self

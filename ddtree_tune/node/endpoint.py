@@ -84,7 +84,8 @@ async def _models(client: EngineClient) -> list[str] | None:
             return None
         raise SpecError(f"--base-url must be a server that answers, but got: {error}; start it first") from None
     data = listed.get("data") if isinstance(listed, dict) else None
-    return [str(one["id"]) for one in data or () if isinstance(one, dict) and "id" in one]
+    names = data if isinstance(data, list) else ()
+    return [str(one["id"]) for one in names if isinstance(one, dict) and "id" in one]
 
 
 async def _server_info(client: EngineClient) -> dict[str, Any]:
@@ -157,8 +158,9 @@ async def _ask(endpoint: Endpoint) -> RequestTrace:
 
 def _cap(info: dict[str, Any]) -> int | None:
     """Running requests over all data-parallel ranks, where the server says."""
-    states = info.get("internal_states")
-    ranks = [state.get("effective_max_running_requests_per_dp") for state in states or () if isinstance(state, dict)]
+    told = info.get("internal_states")
+    states = [state for state in told if isinstance(state, dict)] if isinstance(told, list) else ()
+    ranks = [state.get("effective_max_running_requests_per_dp") for state in states]
     known = [rank for rank in ranks if isinstance(rank, int)]
     if known and len(known) == len(ranks):
         return sum(known)

@@ -172,7 +172,7 @@ def json_lines(data: bytes, source: str) -> Iterator[tuple[str, dict[str, Any]]]
         where = f"{source}:{number}"
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SpecError(f"{where}: a line must be a JSON object, but got {error}") from None
         if not isinstance(fields, dict):
             raise SpecError(f"{where}: a line must be a JSON object, but got {type(fields).__name__}")

@@ -19,6 +19,8 @@ def chat_template(folder: str) -> ChatTemplate:
     separate = Path(folder) / "chat_template.jinja"
     try:
         config = (Path(folder) / "tokenizer_config.json").read_text(encoding="utf-8")
-        return ChatTemplate(config, separate.read_text(encoding="utf-8") if separate.exists() else None)
+        template = ChatTemplate(config, separate.read_text(encoding="utf-8") if separate.exists() else None)
+        template.render([{"role": "user", "content": "Hello"}])  # all that we ever send is one user's message
     except (OSError, ValueError) as error:
         raise SpecError(f"{folder} must be a folder with a model's chat template, but got: {error}") from None
+    return template

@@ -83,6 +83,8 @@ def test_every_search_space_of_the_repository_loads(path):
         ({"baselines": ["chain"]}, "baselines must contain none"),
         ({"search__trials": 2}, "search.trials must be at least the 3 baselines and seeds"),
         ({"search__sampler": "magic"}, "search.sampler"),
+        ({"search": {"trials": 6, "seed": -1}}, "search.seed: input should be greater than or equal to 0, but got -1"),
+        ({"gate": {"expect": "def f("}}, "gate.expect: must be a regular expression, but got 'def f('"),
         ({"engine": {"kind": "vllm"}}, "engine.kind"),
         ({"coding": {"samples": 4}}, "coding: temperature must be above 0 for samples to differ, but got 0 with 4"),
         ({"coding": {"concurrency": []}}, "coding.concurrency"),

@@ -15,7 +15,8 @@ class DoorServer:
     """Answers each message or prompt with sixteen words; a token is a character of what is asked."""
 
     def __init__(self, *, models=("m",), chat=True, native=True, strict=False, template=None, info=None, key=None):
-        self.models = models
+        self.listed = models and {"data": [{"id": one} for one in models]}
+        """What ``/v1/models`` answers."""
         self.chat = chat
         self.native = native
         self.strict = strict
@@ -46,7 +47,7 @@ class DoorServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                body = {"/v1/models": owner.models and {"data": [{"id": one} for one in owner.models]}}
+                body = {"/v1/models": owner.listed}
                 body["/server_info"] = owner.info
                 self._json(body.get(self.path))
 

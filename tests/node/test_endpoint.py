@@ -105,6 +105,22 @@ def test_nobody_at_the_address_is_one_sentence():
         asyncio.run(find_endpoint("http://127.0.0.1:9", None))
 
 
+def test_a_template_that_refuses_a_users_message_is_not_taken(tmp_path):
+    source = "{{ raise_exception('a system message must come first') }}"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": source}))
+    assert find(DoorServer(info={"model_path": str(tmp_path)})).endpoint.template is None
+    with pytest.raises(SpecError, match="a system message must come first"):
+        find(DoorServer(), template=str(tmp_path))
+
+
+@pytest.mark.parametrize("strange", [5, True, "m", {"m": 1}, [5, None]])
+def test_pages_of_another_form_say_nothing(strange):
+    server = DoorServer(info={"internal_states": strange, "max_running_requests": 8})
+    server.listed = {"data": strange}
+    found = find(server, "mine")
+    assert (found.endpoint.served_model_name, found.running_cap) == ("mine", 8)
+
+
 def test_running_requests_of_all_ranks_are_the_cap():
     states = [{"effective_max_running_requests_per_dp": 24}, {"effective_max_running_requests_per_dp": 24}]
     assert find(DoorServer(info={"max_running_requests": 64, "internal_states": states})).running_cap == 48

@@ -232,3 +232,11 @@ def test_an_error_of_our_own_is_raised_and_not_waited_for():
     with pytest.raises(ExceptionGroup) as raised:
         loops.run(exchanged([Broken([], [])]))
     assert raised.group_contains(KeyError, match="ours")
+
+
+def test_an_address_is_read_once_and_named_as_requests_name_it():
+    assert Address.of("http://[::1]:30000/base/").authority == "[::1]:30000"
+    assert Address.of("http://127.0.0.1/").authority == "127.0.0.1:80"
+    secure, other = Address.of("https://one.example/v1"), Address.of("https://other.example")
+    assert (secure.port, secure.prefix) == (443, "/v1")
+    assert secure.tls is other.tls  # making a context holds a loop up for 50 ms
