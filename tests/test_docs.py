@@ -4,6 +4,7 @@ import re
 import sys
 import types
 import typing
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def rows(model, path=""):
         elif isinstance(default, BaseModel):
             shown = ""
         else:
+            default = default.value if isinstance(default, Enum) else default
             shown = f"`{default!r}`" if default not in ((), {}, "", None) else "none"
         meaning = " ".join((field.description or "").split())
         yield f"| `{where}` | {shown} | {meaning} |"

@@ -6,6 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding import NOT_ATTEMPTED, Outcome, at_concurrencies, count_outcomes, latest, served
+from ddtree_tune.core.coding_result import SIGNIFICANT
 from ddtree_tune.core.speedup import NO_SPECULATION
 from ddtree_tune.core.tables import ABSENT, WIDTH, cut, text_table
 
@@ -109,7 +110,7 @@ def _fault(one: CodingResult) -> str:
     pair = one.paired
     if pair is None:
         return ""
-    chance = f"p = {pair.p_value:.2f}" + ("" if pair.p_value <= 0.05 else ", chance is not ruled out")
+    chance = f"p = {pair.p_value:.2f}" + ("" if pair.p_value <= SIGNIFICANT else ", chance is not ruled out")
     text = (
         f"Probable numerics fault of {one.config.label}: it fails {pair.only_first} problems that no speculation "
         f"passes, and passes {pair.only_second} that it fails ({chance})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,12 +60,15 @@ class GradeSummary:
     pass_at_k: tuple[tuple[int, float], ...]
     """(k, pass@k) for one and for all samples; empty where a problem has one."""
     sandbox: str
+    repeated: int = 0
+    """Lines that do not count, for a later one has their id and sample."""
 
     def fields(self) -> dict[str, Any]:
         """The summary as JSON holds it; a rate over nothing is null."""
         rate = self.rate
         return {
             "replies": rate.done,
+            "repeated": self.repeated,
             "attempted": rate.attempted,
             "completed": rate.completed,
             "passed": rate.passed,
@@ -86,6 +90,8 @@ class GradeSummary:
         yield f"over completed {_share(rate.passed, rate.completed, rate.completed_interval)}"
         for k, value in self.pass_at_k:
             yield f"{f'pass@{k}':<14} {value:.3f}"
+        if self.repeated:
+            yield f"not counted    {self.repeated} replies, for a later line has their id and sample"
         yield f"sandbox        {self.sandbox}"
 
 
@@ -98,10 +104,12 @@ def grade_file(path: Path, out: Path | None = None, *, allow_weak: bool = False)
         allow_weak: take a weak sandbox where no better one works.
 
     Raises:
-        SpecError: the file cannot be read, or a line of it is wrong.
+        SpecError: the file cannot be read, a line of it is wrong, or ``out`` is in no folder.
         GradeError: no sandbox works here.
         StoreError: ``out`` cannot be written.
     """
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise SpecError(f"{out}: the verdicts must go into a file in a folder that exists, but there is no such folder")
     answers = [_answer(where, fields) for where, fields in json_lines(read_file(path, what="replies"), str(path))]
     if not answers:
         raise SpecError(f"{path}: a file of replies must hold at least one, but it is empty")
@@ -109,7 +117,8 @@ def grade_file(path: Path, out: Path | None = None, *, allow_weak: bool = False)
     attempts = grade_replies(answers, sandbox, Limits())
     if out is not None:
         _write(out, attempts)
-    return GradeSummary(pass_rate(attempts), pass_at_ks(attempts), sandbox.level)
+    rate = pass_rate(attempts)
+    return GradeSummary(rate, pass_at_ks(attempts), sandbox.level, repeated=len(attempts) - rate.done)
 
 
 def grade_command(path: Path, out: Path | None, *, as_json: bool) -> int:
@@ -143,7 +152,8 @@ def _write(out: Path, attempts: tuple[Attempt, ...]) -> None:
         beside.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         beside.replace(out)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
         raise StoreError(f"{out}: the verdicts must be written here, but got {error.strerror}") from None
 
 

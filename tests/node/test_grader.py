@@ -205,6 +205,7 @@ def test_saved_replies_are_graded_into_one_line_each_and_a_summary(tmp_path, cap
     said = json.loads(capsys.readouterr().out)
     assert said["outcomes"] == {"pass": 2, "request_error": 1, "truncated": 1, "wrong_answer": 1}
     assert (said["replies"], said["attempted"], said["completed"], said["passed"]) == (5, 4, 3, 2)
+    assert said["repeated"] == 1
     assert (said["pass_rate"], said["pass_rate_completed"]) == (0.5, 2 / 3)
     assert said["pass_rate_95"] == pytest.approx([0.1500, 0.8500], abs=1e-4)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -212,7 +213,9 @@ def test_saved_replies_are_graded_into_one_line_each_and_a_summary(tmp_path, cap
     assert [line["id"] for line in lines] == ["a", "b", "3", "d", "e", "e"]
     assert [path.name for path in tmp_path.iterdir()].count("out.jsonl") == 1
     assert grade_command(path, None, as_json=False) == 0
-    assert "over all       2/4 = 0.500  (95 % 0.150 to 0.850)" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "over all       2/4 = 0.500  (95 % 0.150 to 0.850)" in said
+    assert "not counted    1 replies, for a later line has their id and sample" in said
 
 
 def test_several_samples_of_a_problem_give_pass_at_k(tmp_path, capsys):
@@ -261,8 +264,15 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
         grade_file(tmp_path / "nothing.jsonl")
     with pytest.raises(SpecError, match="at least one"):
         grade_file(saved(tmp_path, []))
+    path = saved(tmp_path, [reply_line("Sorry.")])
+    for nowhere in (tmp_path / "no" / "out.jsonl", path / "out.jsonl", tmp_path):
+        with pytest.raises(SpecError, match="must go into a file in a folder that exists"):
+            grade_file(path, nowhere)
     with pytest.raises(StoreError, match="must be written here"):
-        grade_file(saved(tmp_path, [reply_line("Sorry.")]), tmp_path / "no" / "out.jsonl")
+        grade_file(path, tmp_path / ("a" * 250))
+    path.write_text("[" * 100_000)
+    with pytest.raises(SpecError, match=r":1: a line must be a JSON object"):
+        grade_file(path)
 
 
 def test_the_file_of_cases_is_a_file_of_saved_replies(tmp_path):
