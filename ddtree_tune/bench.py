@@ -59,6 +59,7 @@ def bench(arguments: argparse.Namespace) -> int:
     """Measure one server."""
     load = load_of(arguments)
     _check(arguments)
+    json_path = arguments.json and arguments.json.resolve()
     look = partial(
         find_endpoint,
         arguments.base_url,
@@ -77,7 +78,7 @@ def bench(arguments: argparse.Namespace) -> int:
     asked |= {"seed": arguments.seed, "load": load.model_dump(mode="json")}
     store.write_text("bench.yaml", yaml.safe_dump(asked, sort_keys=False))
     store.write_fingerprint(fingerprint())
-    report = _Bench(load, found, store, arguments.json, look)
+    report = _Bench(load, found, store, json_path, look)
     progress = BenchProgress(steps=len(load.cells()) * load.repeats, window_s=load.window_s, quiet=arguments.quiet)
     progress.say(f"{found.endpoint.served_model_name} at {found.endpoint.base_url} through {found.how}")
     interrupted = False
@@ -129,16 +130,17 @@ def _check(arguments: argparse.Namespace) -> None:
         raise SpecError(f"--stall-s must be a number of seconds above 0, but got {arguments.stall_s:g}")
     if arguments.seed < 0:
         raise SpecError(f"--seed must be 0 or more, but got {arguments.seed}")
-    out, json_path = arguments.out.absolute(), arguments.json and arguments.json.absolute()
     try:
+        out, json_path = arguments.out.resolve(), arguments.json and arguments.json.resolve()
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise SpecError(f"--out must be a new or empty folder, but got {arguments.out}; results are never mixed")
         above = next(folder for folder in (out, *out.parents) if folder.exists())
         if not _takes_files(above):
             raise SpecError(f"--out must be where a folder can be made, but got {arguments.out} below {above}")
         if json_path is not None:
-            has_folder = json_path.parent == out or _takes_files(json_path.parent)
-            if json_path == out or json_path.is_dir() or not has_folder:
+            # What is renamed over a device would take its place.
+            is_taken = json_path == out or (json_path.exists() and not json_path.is_file())
+            if is_taken or not (json_path.parent == out or _takes_files(json_path.parent)):
                 raise SpecError(f"--json must be a file in a folder that takes one, but got {arguments.json}")
     except OSError as error:
         raise SpecError(f"--out and --json must be places that can be written, but got: {error}") from None

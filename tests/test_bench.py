@@ -204,6 +204,7 @@ def test_an_older_result_is_neither_mixed_in_nor_left_standing(tmp_path):
         (["--out", "/dev/null/out"], "--out must be where a folder can be made, but got /dev/null/out"),
         (["--out", f"/tmp/{'a' * 300}"], "--out and --json must be places that can be written, but got"),
         (["--json", "/nowhere/cells.json"], "--json must be a file in a folder that takes one, but got /nowhere"),
+        (["--json", "/dev/null"], "--json must be a file in a folder that takes one, but got /dev/null"),
         (["--json", "/dev"], "--json must be a file in a folder that takes one, but got /dev"),
     ],
 )

@@ -91,7 +91,7 @@ class GradeSummary:
         for k, value in self.pass_at_k:
             yield f"{f'pass@{k}':<14} {value:.3f}"
         if self.repeated:
-            yield f"not counted    {self.repeated} replies, for a later line has their id and sample"
+            yield f"repeated       {self.repeated:>6}, not counted: a later line has the same id and sample"
         yield f"sandbox        {self.sandbox}"
 
 
@@ -104,12 +104,16 @@ def grade_file(path: Path, out: Path | None = None, *, allow_weak: bool = False)
         allow_weak: take a weak sandbox where no better one works.
 
     Raises:
-        SpecError: the file cannot be read, a line of it is wrong, or ``out`` is in no folder.
+        SpecError: the file cannot be read, a line of it is wrong, or ``out`` is no place for verdicts.
         GradeError: no sandbox works here.
         StoreError: ``out`` cannot be written.
     """
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise SpecError(f"{out}: the verdicts must go into a file in a folder that exists, but there is no such folder")
+    if out is not None:
+        out = out.resolve()  # what is renamed over a link or a device would take its place
+        if out == path.resolve():
+            raise SpecError(f"{out}: the verdicts must go into a file of their own, but these are the replies")
+        if not out.parent.is_dir() or (out.exists() and not out.is_file()):
+            raise SpecError(f"{out}: the verdicts must go into a file in a folder that exists, but this is none")
     answers = [_answer(where, fields) for where, fields in json_lines(read_file(path, what="replies"), str(path))]
     if not answers:
         raise SpecError(f"{path}: a file of replies must hold at least one, but it is empty")

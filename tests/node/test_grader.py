@@ -215,7 +215,7 @@ def test_saved_replies_are_graded_into_one_line_each_and_a_summary(tmp_path, cap
     assert grade_command(path, None, as_json=False) == 0
     said = capsys.readouterr().out
     assert "over all       2/4 = 0.500  (95 % 0.150 to 0.850)" in said
-    assert "not counted    1 replies, for a later line has their id and sample" in said
+    assert "repeated            1, not counted: a later line has the same id and sample" in said
 
 
 def test_several_samples_of_a_problem_give_pass_at_k(tmp_path, capsys):
@@ -265,7 +265,9 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
     with pytest.raises(SpecError, match="at least one"):
         grade_file(saved(tmp_path, []))
     path = saved(tmp_path, [reply_line("Sorry.")])
-    for nowhere in (tmp_path / "no" / "out.jsonl", path / "out.jsonl", tmp_path):
+    with pytest.raises(SpecError, match="but these are the replies"):
+        grade_file(path, path)
+    for nowhere in (tmp_path / "no" / "out.jsonl", path / "out.jsonl", tmp_path, Path("/dev/null")):
         with pytest.raises(SpecError, match="must go into a file in a folder that exists"):
             grade_file(path, nowhere)
     with pytest.raises(StoreError, match="must be written here"):
