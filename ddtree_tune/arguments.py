@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+API_KEY = "DDTREE_TUNE_API_KEY"
+"""Variable that holds the bearer token of a server that wants one; never a flag, for flags are seen by all."""
+
+
 def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``run``."""
     parser.add_argument("spec", type=Path, help="YAML of the sweep, as in search_spaces/")
@@ -23,6 +27,7 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``bench``."""
+    parser.epilog = f"A server's bearer token is read from the variable {API_KEY}."
     parser.add_argument("--base-url", required=True, help="of the server, as in http://127.0.0.1:30000")
     parser.add_argument("--model", help="served name (the only one that the server lists)")
     parser.add_argument("--contexts", required=True, help="prompt lengths in tokens, as in 60,1024")

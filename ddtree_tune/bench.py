@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import ValidationError
 
+from ddtree_tune.arguments import API_KEY
 from ddtree_tune.core.cell_table import cell_fields, cell_lines, unmeasured_fields
 from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.engine import Algorithm, EffectiveConfig, EngineConfig, Route
@@ -50,9 +51,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ddtree_tune.ports import Loader
-
-API_KEY = "DDTREE_TUNE_API_KEY"
-"""Variable that holds the bearer token of a server that wants one; never a flag, for flags are seen by all."""
 
 
 def bench(arguments: argparse.Namespace) -> int:
