@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     grade.add_argument("file", type=Path, help="JSONL with reply and problem on each line")
     grade.add_argument("--out", type=Path, help="JSONL to write, one line per reply")
     grade.add_argument("--json", action="store_true", help="print the summary as JSON")
+    grade.add_argument("--allow-weak", action="store_true", help="resource limits alone where no sandbox works")
     grade.set_defaults(act=_grade)
 
     arguments = parser.parse_args(argv)
@@ -81,7 +82,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 def _grade(arguments: argparse.Namespace) -> int:
     from ddtree_tune.node.grade_file import grade_command
 
-    return grade_command(arguments.file, arguments.out, as_json=arguments.json)
+    return grade_command(arguments.file, arguments.out, as_json=arguments.json, allow_weak=arguments.allow_weak)
 
 
 if __name__ == "__main__":

@@ -125,13 +125,13 @@ def grade_file(path: Path, out: Path | None = None, *, allow_weak: bool = False)
     return GradeSummary(rate, pass_at_ks(attempts), sandbox.level, repeated=len(attempts) - rate.done)
 
 
-def grade_command(path: Path, out: Path | None, *, as_json: bool) -> int:
+def grade_command(path: Path, out: Path | None, *, as_json: bool, allow_weak: bool = False) -> int:
     """Grade a file and print the summary.
 
     Returns:
         0, or 1 if no reply could be graded at all.
     """
-    summary = grade_file(path, out)
+    summary = grade_file(path, out, allow_weak=allow_weak)
     print(json.dumps(summary.fields()) if as_json else "\n".join(summary.lines()))
     return 0 if summary.rate.attempted else 1
 

@@ -169,7 +169,7 @@ def open_sandbox(*, allow_weak: bool = False, levels: Sequence[str] | None = Non
         refused.append(f"{cage.name}: {problem}")
     raise GradeError(
         f"a sandbox must work at one of the levels {', '.join(wanted)}, but got {'; '.join(refused) or 'none known'}; "
-        "install bubblewrap, or set coding.sandbox to weak"
+        "install bubblewrap, or allow a weak one: coding.sandbox: weak in a spec, --allow-weak of grade"
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ddtree_tune.cli import main
 from ddtree_tune.core.coding import Outcome, Problem, Reply, pass_rate
 from ddtree_tune.core.coding_spec import CodingSpec
 from ddtree_tune.core.engine import Endpoint
@@ -16,7 +17,7 @@ from ddtree_tune.node.cage import Limits
 from ddtree_tune.node.grade_file import grade_command, grade_file
 from ddtree_tune.node.grader import evaluate, grade_replies
 from ddtree_tune.node.problems import load_problems, shipped_sets
-from ddtree_tune.node.sandbox import open_sandbox
+from ddtree_tune.node.sandbox import CAGES, WEAK, open_sandbox
 from tests.coding_cases import PATH, REPLIES
 from tests.node.chat_server import ChatServer
 
@@ -236,6 +237,16 @@ def test_a_file_of_nothing_but_errors_has_no_rate_and_is_a_failure(tmp_path, cap
     assert grade_command(path, None, as_json=True) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["pass_rate"], said["pass_rate_95"], said["outcomes"]) == (None, None, {"request_error": 1})
+
+
+def test_a_weak_sandbox_is_taken_by_a_flag_alone(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ddtree_tune.node.sandbox.CAGES", [cage for cage in CAGES if cage.family in WEAK])
+    path = str(saved(tmp_path, [reply_line(GOOD)]))
+    assert main(["grade", path]) == 1
+    assert "--allow-weak" in capsys.readouterr().err
+    assert main(["grade", path, "--json", "--allow-weak"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["passed"], said["sandbox"].partition("+")[0] in WEAK) == (1, True)
 
 
 def test_a_line_may_set_its_own_time_limit(tmp_path):
