@@ -108,6 +108,8 @@ def load_of(arguments: argparse.Namespace) -> LoadSpec:
         "rates_rps": _numbers("--rates", arguments.rates, float),
         "families": arguments.families.split(","),
     }
+    if not fields["concurrency"] and not fields["rates_rps"]:
+        raise SpecError("--concurrencies or --rates must say how much is asked at once, but got neither")
     try:
         load = LoadSpec.model_validate(fields)
         load_prompts(load.prompts, seed=0, streams=1, families=load.families)
@@ -200,10 +202,12 @@ class _Bench:
         try:
             for cell, repeat in matrix.order(self._load):
                 start = time.monotonic()
-                result = matrix.measure(cell, repeat, check=lambda: None)
-                self._spans.append(Span("load", time.monotonic() - start))
-                self.record = replace(self.record, cells=matrix.results, spans=tuple(self._spans))
-                self._keep()
+                try:
+                    result = matrix.measure(cell, repeat, check=lambda: None)
+                finally:  # Ctrl-C included: what was measured is kept
+                    self._spans.append(Span("load", time.monotonic() - start))
+                    self.record = replace(self.record, cells=matrix.results, spans=tuple(self._spans))
+                    self._keep()
                 progress.measured(result.metrics)
                 if not result.metrics.requests_ok:
                     self._find_again()

@@ -53,7 +53,7 @@ class Matrix:
         return tuple(self._results.values())
 
     def measure(self, cell: Cell, repeat: int, *, check: Callable[[], None]) -> CellResult:
-        """Measure one repeat; a busy moment of the machine is waited out by measuring once more.
+        """Measure one repeat; a busy moment of the machine is waited out by measuring again.
 
         Args:
             cell: the shape of the load.
@@ -63,20 +63,26 @@ class Matrix:
         Returns:
             The cell over all its repeats so far.
         """
-        run = self._run(cell, repeat, check)
+        run = self._run(cell, repeat, check, spoiled=None)
         for _ in range(RETRIES):
             if not PASSING.intersection(measure([run]).flags):
                 break
+            run = self._run(cell, repeat, check, spoiled=run)
             self._set_aside[cell] += 1
-            run = self._run(cell, repeat, check)
         return self._add(cell, run)
 
-    def _run(self, cell: Cell, repeat: int, check: Callable[[], None]) -> CellRun:
-        run = self._loader.run(self._endpoint, cell, repeat)
+    def _run(self, cell: Cell, repeat: int, check: Callable[[], None], *, spoiled: CellRun | None) -> CellRun:
+        """Measure once; what breaks leaves all that was seen of the repeat until then, flagged."""
+        try:
+            run = self._loader.run(self._endpoint, cell, repeat)
+        except BaseException:
+            if spoiled is not None:
+                self._add(cell, spoiled)
+            raise
         try:
             check()
         except TuneError:
-            self._add(cell, run)  # what was seen until then, its failures flagged
+            self._add(cell, run)
             raise
         return run
 

@@ -184,6 +184,7 @@ def test_an_older_result_is_neither_mixed_in_nor_left_standing(tmp_path):
     [
         (["--contexts", "60,x"], "--contexts must be whole numbers parted by commas, as in 60,1024, but got '60,x'"),
         (["--contexts", "0"], "bench: contexts[0]: input should be greater than or equal to 1, but got 0"),
+        (["--concurrencies", ""], "--concurrencies or --rates must say how much is asked at once, but got neither"),
         (["--concurrencies", "-1"], "bench: concurrency[0]: input should be greater than or equal to 1, but got -1"),
         (["--window-s", "0"], "bench: window_s: input should be greater than 0, but got 0.0"),
         (["--prompts", "/nowhere/prompts.jsonl"], "--prompts: cannot read the prompts /nowhere/prompts.jsonl"),

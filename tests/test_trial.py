@@ -8,11 +8,13 @@ from ddtree_tune.core.coding import Attempt, Outcome, Reply
 from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.engine import Algorithm, EngineConfig
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError
+from ddtree_tune.core.flags import CellFlag
 from ddtree_tune.core.record import Origin, Proposal, TrialStatus
 from ddtree_tune.core.spec import SweepSpec
-from ddtree_tune.matrix import RETRIES
+from ddtree_tune.core.workload import Cell, ClosedLoop
+from ddtree_tune.matrix import RETRIES, Matrix
 from ddtree_tune.trial import World, run_trial
-from tests.fakes import FakeEngine, FakeGrader, FakeLoader, FakeNode, FakeSink
+from tests.fakes import FakeEngine, FakeGrader, FakeLoader, FakeNode, FakeSink, cell_run
 
 SPEC = """
 name: story
@@ -131,6 +133,25 @@ def test_a_dead_cell_is_not_measured_as_if_it_were_alive():
     assert record.failure.failure is FailureClass.CRASH_REQUEST
     assert record.status is not TrialStatus.COMPLETE
     assert record == replace(sink.written[-1])
+
+
+def test_a_spoiled_repeat_is_kept_where_the_next_try_breaks():
+    calls = []
+
+    class Loader:
+        def run(self, endpoint, cell, repeat):
+            calls.append(cell)
+            if len(calls) == 2:
+                raise LoadError("the load process is gone")
+            return replace(cell_run(cell, repeat), lag_ns=(10**9,) * 200)
+
+    cell = Cell(60, 100, ClosedLoop(1), 1.0)
+    matrix = Matrix(Loader(), None, running_cap=None)
+    with pytest.raises(LoadError):
+        matrix.measure(cell, 0, check=lambda: None)
+    (kept,) = matrix.results
+    assert CellFlag.CLIENT_LIMITED in kept.metrics.flags
+    assert len(kept.runs) == 1
 
 
 @pytest.mark.parametrize("cells", [0, 1, 3])

@@ -56,7 +56,7 @@ class CellFlag(StrEnum):
     FAILURES = "failures"
     """More than 1 % of the requests failed."""
     UNSTEADY = "unsteady"
-    """Throughput made a step or drifted inside the window."""
+    """A closed loop's throughput made a step or drifted inside the window; random arrivals always do."""
     SHORT = "short"
     """The window is missing, too short, or saw fewer requests end than it should."""
     BIMODAL = "bimodal"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddtree_tune.core.stats import Interval
+from ddtree_tune.core.stats import Interval, t_quantile_95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,33 +72,3 @@ def contrast(logs: NDArray[np.float64], arm: int, base: int) -> Contrast | None:
         half = t_quantile_95(freedom) * math.sqrt(max(0.0, variance * float(pick @ inverse @ pick)))
         interval = Interval(math.exp(mean - half), math.exp(mean + half))
     return Contrast(math.exp(mean), interval, both)
-
-
-def t_quantile_95(freedom: int) -> float:
-    """Two-sided 95 % quantile of Student's t.
-
-    Source: the distribution function in closed form for whole degrees of freedom (Abramowitz and
-    Stegun 26.7.3, 26.7.4), inverted by bisection.
-
-    Args:
-        freedom: degrees of freedom, at least 1.
-    """
-    low, high = 0.0, 20.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_inside(middle, freedom) < 0.95 else (low, middle)
-    return (low + high) / 2
-
-
-def _t_inside(t: float, freedom: int) -> float:
-    """P(-t < T < t) for whole degrees of freedom."""
-    angle = math.atan2(t, math.sqrt(freedom))
-    odd = freedom % 2
-    term = math.cos(angle) if odd else 1.0
-    total = term if freedom > 1 else 0.0
-    for k in range(3 if odd else 2, freedom - 1, 2):
-        term *= (k - 1) / k * math.cos(angle) ** 2
-        total += term
-    if odd:
-        return 2 / math.pi * (angle + math.sin(angle) * total)
-    return math.sin(angle) * total

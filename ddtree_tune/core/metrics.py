@@ -161,7 +161,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
         CellFlag.CLIENT_LIMITED: judge.client_limited(runs, lag, icl.mean),
         CellFlag.UNDERFILLED: judge.underfilled(in_flight, cell),
         CellFlag.FAILURES: judge.too_many_failures(traces),
-        CellFlag.UNSTEADY: 2 * sum(map(judge.unsteady, rates)) > len(rates),
+        CellFlag.UNSTEADY: cell.concurrency is not None and 2 * sum(map(judge.unsteady, rates)) > len(rates),
         CellFlag.SHORT: any(map(judge.too_short, runs)),
         CellFlag.BIMODAL: judge.two_groups(tps),
         CellFlag.NO_TOKENS: bool(windows) and not complete,

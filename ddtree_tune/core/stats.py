@@ -66,11 +66,52 @@ def geometric_mean(values: Sequence[float], weights: Sequence[float] | None = No
     return float(np.exp(np.average(logs, weights=weights)))
 
 
-def bootstrap_median(values: Sequence[float], *, seed: int = 0, draws: int = 2000) -> Interval | None:
-    """95 % percentile-bootstrap interval of the median; None below 3 values."""
-    if len(values) < 3:
-        return None
+def repeats_interval(values: Sequence[float]) -> Interval | None:
+    """95 % interval of what repeats of one measurement show; None below 3 values.
+
+    Student's t over the logarithms below 6 values, where a bootstrap is far too narrow: that of the
+    median of 3 covers the truth 74 times in a hundred (simulated, normal values). From 6 on the
+    percentile bootstrap of the median (Efron 1979).
+
+    Args:
+        values: positive, one per repeat.
+    """
     sample = np.asarray(values, dtype=np.float64)
-    rng = np.random.default_rng(seed)
-    medians = np.median(rng.choice(sample, size=(draws, len(sample))), axis=1)
+    if len(sample) < 3:
+        return None
+    if len(sample) < 6:
+        logs = np.log(sample)
+        half = t_quantile_95(len(sample) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(sample))
+        return Interval(math.exp(float(logs.mean()) - half), math.exp(float(logs.mean()) + half))
+    medians = np.median(np.random.default_rng(0).choice(sample, size=(2000, len(sample))), axis=1)
     return Interval(float(np.percentile(medians, 2.5)), float(np.percentile(medians, 97.5)))
+
+
+def t_quantile_95(freedom: int) -> float:
+    """Two-sided 95 % quantile of Student's t.
+
+    Source: the distribution function in closed form for whole degrees of freedom (Abramowitz and
+    Stegun 26.7.3, 26.7.4), inverted by bisection.
+
+    Args:
+        freedom: degrees of freedom, at least 1.
+    """
+    low, high = 0.0, 20.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_inside(middle, freedom) < 0.95 else (low, middle)
+    return (low + high) / 2
+
+
+def _t_inside(t: float, freedom: int) -> float:
+    """P(-t < T < t) for whole degrees of freedom."""
+    angle = math.atan2(t, math.sqrt(freedom))
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for k in range(3 if odd else 2, freedom - 1, 2):
+        term *= (k - 1) / k * math.cos(angle) ** 2
+        total += term
+    if odd:
+        return 2 / math.pi * (angle + math.sin(angle) * total)
+    return math.sin(angle) * total

@@ -12,7 +12,7 @@ import numpy as np
 
 from ddtree_tune.core import timing
 from ddtree_tune.core.flags import PARTS, failed
-from ddtree_tune.core.stats import Interval, bootstrap_median
+from ddtree_tune.core.stats import Interval, repeats_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,10 +53,10 @@ def interval_of(
 ) -> tuple[Interval | None, Literal["repeats", "sub_windows"] | None]:
     """95 % interval of the throughput and what it was drawn from.
 
-    Source: percentile bootstrap, Efron 1979: of the median over repeats, or of the mean over
-    twentieths of the windows. Twentieths of one window share its luck, so theirs is the narrower one.
+    Over repeats as `repeats_interval` has it; else the percentile bootstrap of the mean over twentieths of the
+    windows (Efron 1979). Twentieths of one window share its luck, so theirs is the narrower one.
     """
-    if (interval := bootstrap_median(tps)) is not None:
+    if (interval := repeats_interval(tps)) is not None:
         return interval, "repeats"
     if not rates:
         return None, None

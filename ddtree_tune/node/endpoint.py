@@ -12,6 +12,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ddtree_tune.arguments import API_KEY
 from ddtree_tune.core.engine import Endpoint, Route
 from ddtree_tune.core.errors import EngineError, SpecError
 from ddtree_tune.core.trace import Phase, RequestError
@@ -80,6 +81,8 @@ async def _models(client: EngineClient) -> list[str] | None:
     try:
         listed = await client.get_json("/v1/models")
     except EngineError as error:
+        if "but got 401" in error.message or "but got 403" in error.message:
+            raise SpecError(f"{API_KEY} must hold a key that the server takes, but got: {error}") from None
         if "must answer 200" in error.message:
             return None
         raise SpecError(f"--base-url must be a server that answers, but got: {error}; start it first") from None

@@ -35,7 +35,7 @@ class Limits:
     """No token from any request for so long is a hang."""
     request_s: float = 1800.0
     """Most time for one request."""
-    drain_s: float = 60.0
+    drain_s: float = 1800.0
     """Most time for the requests that are in flight when the window closes; then they are cancelled."""
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddtree_tune.core.inference import contrast, t_quantile_95
+from ddtree_tune.core.inference import contrast
+from ddtree_tune.core.stats import t_quantile_95
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ SPEC = {"spec_verify_ct": 4, "spec_correct_drafts_histogram": [0, 0, 0, 4]}
 class DoorServer:
     """Answers each message or prompt with sixteen words; a token is a character of what is asked."""
 
-    def __init__(self, *, models=("m",), chat=True, native=True, strict=False, template=None, info=None, key=None):
+    def __init__(
+        self, *, models=("m",), chat=True, native=True, strict=False, template=None, info=None, key=None, locked=False
+    ):
         self.listed = models and {"data": [{"id": one} for one in models]}
         """What ``/v1/models`` answers."""
         self.chat = chat
@@ -24,6 +26,8 @@ class DoorServer:
         self.template = template and ChatTemplate(json.dumps({"chat_template": template}))
         self.info = info
         self.key = key
+        self.locked = locked
+        """Refuse even to list the models."""
         self.asked = []
         """(path, body) of every completion."""
 
@@ -47,6 +51,9 @@ class DoorServer:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
+                if owner.locked:
+                    self._json({"error": "no key"}, 401)
+                    return
                 body = {"/v1/models": owner.listed}
                 body["/server_info"] = owner.info
                 self._json(body.get(self.path))

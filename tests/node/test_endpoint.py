@@ -80,6 +80,11 @@ def test_a_key_is_sent_and_never_shown():
     assert "secret" not in repr(found)
 
 
+def test_a_server_that_refuses_the_key_names_the_variable():
+    with pytest.raises(SpecError, match="DDTREE_TUNE_API_KEY must hold a key that the server takes, but got"):
+        find(DoorServer(locked=True))
+
+
 def test_a_model_can_be_named_where_the_server_lists_none():
     assert find(DoorServer(models=None), "mine").endpoint.served_model_name == "mine"
 
