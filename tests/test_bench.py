@@ -106,9 +106,12 @@ def test_the_built_in_engine_is_measured_by_the_load_actor_of_a_sweep(tmp_path):
 
 def test_a_server_that_dies_leaves_what_was_measured_and_nulls_with_a_reason(tmp_path):
     with running() as server:
-        server.script(ttft_s=0.02, gap_s=0.01, die_after=40)
+        server.script(ttft_s=0.02, gap_s=0.01, die_after=150)
         done = bench(
-            server.base_url, tmp_path, "--no-ray", "--repeats", "1", "--stall-s", "2", contexts="60,200,300,400"
+            server.base_url,
+            tmp_path,
+            *("--no-ray", "--repeats", "1", "--stall-s", "2"),
+            contexts="60,100,150,200,250,300,350,400,450,500",
         )
     assert done.returncode == 1, done.stdout
     assert "the server stopped answering" in done.stdout

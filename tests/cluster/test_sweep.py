@@ -42,14 +42,17 @@ def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(tmp_path):
     store = Store(str(folder))
     records = store.read_records(raw=True)
     searched = [record for record in records if record.proposal.origin is not Origin.FINAL]
-    assert [record.config.label for record in searched] == ["no speculation", "chain", "8/4/none", "4/4/none"]
+    # A baseline that a busy machine spoiled is measured again.
+    labels = list(dict.fromkeys(record.config.label for record in searched))
+    assert labels == ["no speculation", "chain", "8/4/none", "4/4/none"]
     assert {record.status for record in records} == {TrialStatus.COMPLETE}
-    assert len(records) == 7
+    assert len(records) - len(searched) == 3
     for record in searched:
         assert [cell.metrics.concurrency for cell in record.cells] == [1, 2]
         assert all(cell.metrics.output_tps > 0 for cell in record.cells)
         assert all(abs(cell.metrics.prompt_tokens_mean - 60) <= 8 for cell in record.cells)
-        assert len(record.attempts) == 2
+        assert [attempt.concurrency for attempt in record.attempts] == [2, 2, 1, 1]
+        assert record.pass_rate.attempted == 2
         assert record.effective.max_running_requests == 2
         assert record.plan.served_model_name.startswith(f"trial-{record.trial_id}")
         assert "fired up and ready to roll" in record.log or (folder / "logs" / record.trial_id / "server.log").exists()
@@ -64,7 +67,7 @@ def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(tmp_path):
 
     again = command("ddtree_tune.cli", "resume", str(folder))
     assert again.returncode == 0, again.stderr
-    assert len(store.read_records()) == 7  # nothing was missing, nothing ran twice
+    assert len(store.read_records()) == len(records)  # nothing was missing, nothing ran twice
 
 
 @pytest.mark.parametrize(

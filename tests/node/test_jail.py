@@ -57,9 +57,9 @@ def same(one, other):
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return math.copysign(1, one) == math.copysign(1, other) and (
-            one == other or (math.isnan(one) and math.isnan(other))
-        )
+        if math.isnan(one):  # a NaN's sign is no part of its value, and text has none
+            return math.isnan(other)
+        return one == other and math.copysign(1, one) == math.copysign(1, other)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict):

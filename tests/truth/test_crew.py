@@ -1,5 +1,6 @@
 """Several load processes that share a cell: one window, one load, nothing left behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,8 +25,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def members_of(pid):
-    """Load processes below a process."""
-    return [one for one in psutil.Process(pid).children(recursive=True) if "ddtree_tune.node.member" in one.cmdline()]
+    """Load processes below a process; one that has ended is none."""
+    found = []
+    for one in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie is one, too
+            found += [one] if "ddtree_tune.node.member" in one.cmdline() else []
+    return found
 
 
 def gone(processes, within_s=10.0):
