@@ -282,7 +282,7 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
         with pytest.raises(SpecError, match="must go into a file in a folder that exists"):
             grade_file(path, nowhere)
     with pytest.raises(StoreError, match="must be written here"):
-        grade_file(path, tmp_path / ("a" * 250))
+        grade_file(path, tmp_path / ("a" * 255))
     path.write_text("[" * 100_000)
     with pytest.raises(SpecError, match=r":1: a line must be a JSON object"):
         grade_file(path)
