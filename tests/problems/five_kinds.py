@@ -75,7 +75,7 @@ SOLUTIONS = {
         """,
         wrong={
             "four equal signs": But("zip(values, signs)", "list(zip(values, signs))[::2]"),
-            "no 40 and 90": But('"XC", "L", "XL"', '"LXXXX", "L", "XXXX"'),
+            "no 40 and 90": But('"XC", "L", "XL"', '"L" + "X" * 4, "L", "X" * 4'),
             "no 4 and 9": But('"IX", "V", "IV"', '"VIIII", "V", "IIII"'),
         },
     ),
