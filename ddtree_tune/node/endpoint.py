@@ -115,7 +115,7 @@ async def _door(endpoint: Endpoint, route: Route | None, info: dict[str, Any]) -
             f"{endpoint.base_url} must complete a chat or a prompt, but got {chat.error}: {chat.error_detail} from the "
             f"chat endpoint and {native.error}: {native.error_detail} from /generate"
         )
-    same = chat.ok and native.ok and chat.prompt_tokens == native.prompt_tokens
+    same = chat.ok and native.ok and chat.prompt_tokens is not None and chat.prompt_tokens == native.prompt_tokens
     templated = native_endpoint.template is not None
     if route is Route.GENERATE or (route is None and native.ok and ((templated and same) or not chat.ok)):
         with_what = f"the chat template of {native_endpoint.template}" if templated else "no chat template"
@@ -123,12 +123,16 @@ async def _door(endpoint: Endpoint, route: Route | None, info: dict[str, Any]) -
     why = ""
     if chat.spec is None and native.spec is not None:
         why = ", whose stream has no speculation counters; " + (
-            f"the template of {native_endpoint.template} is not the server's: "
-            f"a message costs {native.prompt_tokens} tokens with it and {chat.prompt_tokens} by chat"
+            f"the template of {native_endpoint.template} is not shown to be the server's: a message costs "
+            f"{_tokens(native)} with it and {_tokens(chat)} by chat"
             if templated
             else "give --template DIR with the model's chat template to use /generate"
         )
     return chat_endpoint, f"/v1/chat/completions{why}"
+
+
+def _tokens(trace: RequestTrace) -> str:
+    return "an unknown number of tokens" if trace.prompt_tokens is None else f"{trace.prompt_tokens} tokens"
 
 
 async def _try_chat(endpoint: Endpoint) -> tuple[Endpoint, RequestTrace]:

@@ -15,7 +15,17 @@ class DoorServer:
     """Answers each message or prompt with sixteen words; a token is a character of what is asked."""
 
     def __init__(
-        self, *, models=("m",), chat=True, native=True, strict=False, template=None, info=None, key=None, locked=False
+        self,
+        *,
+        models=("m",),
+        chat=True,
+        native=True,
+        strict=False,
+        template=None,
+        info=None,
+        key=None,
+        locked=False,
+        counts=True,
     ):
         self.listed = models and {"data": [{"id": one} for one in models]}
         """What ``/v1/models`` answers."""
@@ -28,6 +38,8 @@ class DoorServer:
         self.key = key
         self.locked = locked
         """Refuse even to list the models."""
+        self.counts = counts
+        """Say how long a prompt is."""
         self.asked = []
         """(path, body) of every completion."""
 
@@ -94,10 +106,14 @@ class DoorServer:
 
     def _chat(self, body):
         asked = self.template.render(body["messages"]) if self.template else body["messages"][0]["content"]
-        usage = {"prompt_tokens": len(asked), "completion_tokens": 16}
+        usage = {"prompt_tokens": len(asked) if self.counts else None, "completion_tokens": 16}
         yield {"choices": [{"delta": {"content": "word " * 16}, "finish_reason": "length"}]}
         yield {"choices": [], "usage": usage}
 
     def _native(self, body):
-        meta = {"prompt_tokens": len(body["text"]), "completion_tokens": 16, "finish_reason": {"type": "length"}}
+        meta = {
+            "prompt_tokens": len(body["text"]) if self.counts else None,
+            "completion_tokens": 16,
+            "finish_reason": {"type": "length"},
+        }
         yield {"text": "word " * 16, "meta_info": meta | SPEC}

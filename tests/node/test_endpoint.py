@@ -40,7 +40,13 @@ def test_a_template_that_costs_other_tokens_than_chat_is_not_the_servers(tmp_pat
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": f"system: be kind {TEMPLATE}"}))
     found = find(DoorServer(template=TEMPLATE), template=str(tmp_path))
     assert found.endpoint.route is Route.CHAT
-    assert "is not the server's" in found.how
+    assert "is not shown to be the server's" in found.how
+
+
+def test_a_template_that_no_count_confirms_is_not_trusted(folder):
+    found = find(DoorServer(template=TEMPLATE, info={"tokenizer_path": folder}, counts=False))
+    assert found.endpoint.route is Route.CHAT
+    assert "an unknown number of tokens" in found.how
 
 
 def test_without_a_template_the_chat_door_is_taken_and_what_is_missing_is_said():
