@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ddtree_tune.core.absent import OF_GPUS
 from ddtree_tune.core.metrics import CellMetrics
 from ddtree_tune.core.tables import ABSENT, text_table
 
@@ -47,9 +48,12 @@ def cell_lines(cells: Sequence[CellMetrics]) -> list[str]:
         )
         for cell in cells
     ]
+    metered = [cell for cell in cells if any(getattr(cell, name) is not None for name in OF_GPUS)]
     reasons: dict[str, list[str]] = {}
     for cell in cells:
         for field, why in cell.reasons:
+            if field in OF_GPUS and not metered:
+                continue  # a laptop's reader needs no word of it
             reasons.setdefault(f"{field}: {why}", []).append(cell_name(cell))
     errors = [
         f"  {cell_name(cell)}: " + ", ".join(f"{count} {kind}" for kind, count in cell.errors)
@@ -71,10 +75,28 @@ def cell_lines(cells: Sequence[CellMetrics]) -> list[str]:
     return [
         *text_table(_HEAD, rows),
         *(["", "Tokens per verify step by family of prompts", *families] if families else []),
+        *(["", "GPUs of the node, all together", *_gpu_lines(metered)] if metered else []),
         *(["", "Flags", *flagged] if flagged else []),
         *(["", "Absent numbers", *absent] if absent else []),
         *(["", "Requests that did not end well", *errors] if errors else []),
     ]
+
+
+def _gpu_lines(cells: Sequence[CellMetrics]) -> list[str]:
+    """A row per cell that was metered."""
+    head = ("cell", ">J/token", ">W", ">GiB", ">SM MHz", ">max C")
+    rows = [
+        (
+            cell_name(cell),
+            _number(cell.joules_per_token, 3),
+            _number(cell.power_w, 0),
+            _number(cell.gpu_memory_gib, 1),
+            _number(cell.sm_clock_mhz, 0),
+            _number(cell.temperature_c, 0),
+        )
+        for cell in cells
+    ]
+    return text_table(head, rows)
 
 
 def cell_name(cell: CellMetrics) -> str:

@@ -16,14 +16,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ddtree_tune.core import coding, degenerate, engine, errors, flags, gate, metrics, record, stats, trace, workload
+from ddtree_tune.core import (
+    coding,
+    degenerate,
+    engine,
+    errors,
+    flags,
+    gate,
+    gpu,
+    metrics,
+    record,
+    stats,
+    trace,
+    workload,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NAMES = {
     name: value
-    for module in (coding, degenerate, engine, errors, flags, gate, metrics, record, stats, trace, workload)
+    for module in (coding, degenerate, engine, errors, flags, gate, gpu, metrics, record, stats, trace, workload)
     for name, value in vars(module).items()
 }
 """What annotations refer to: core modules import each other's types for checking only."""

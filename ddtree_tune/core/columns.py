@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-_SUFFIXES = {"_s": "s", "_ns": "ns, perf_counter of the client", "_tps": "tok/s", "_rps": "req/s", "_tokens": "tokens"}
+_SUFFIXES = {
+    "_s": "s",
+    "_ns": "ns, perf_counter of the client",
+    "_tps": "tok/s",
+    "_rps": "req/s",
+    "_tokens": "tokens",
+    "_w": "W",
+    "_gib": "GiB",
+    "_mhz": "MHz",
+}
 _UNITS = {
     "budget": "nodes",
     "topk": "candidates",
@@ -15,6 +24,8 @@ _UNITS = {
     "prompt_tokens_mean": "tokens",
     "output_tps_ci95": "tok/s",
     "output_tps_repeats": "tok/s",
+    "joules_per_token": "J per output token",
+    "temperature_c": "degrees Celsius",
 }
 _IDENTITY = {
     "sweep": "Name of the sweep in its spec.",
@@ -79,10 +90,15 @@ MEANINGS: dict[str, dict[str, str]] = {
         "output_tokens": "Tokens that arrived inside the windows.",
         "prompt_tokens_mean": "Mean prompt length by the server's count.",
         "client_lag_p99_s": "99th percentile of the client's event-loop lag.",
+        "joules_per_token": "Energy of the node's GPUs over output tokens, same windows; null if not metered.",
+        "power_w": "Mean power of the node's GPUs together: their energy over the windows' length.",
+        "gpu_memory_gib": "Most memory that the node's GPUs held together.",
+        "sm_clock_mhz": "Mean clock of the GPUs' multiprocessors.",
+        "temperature_c": "Highest temperature of any of the node's GPUs.",
         "families": "Of each family of prompts: requests, tokens, user_tps in tok/s, accept_len in tokens per step.",
         "flags": "What a reader of the numbers must know; most take the cell out of the score.",
         "reasons": "(column, why it is null).",
-        "runs": "The repeats: shape of load, window, client lag samples and wall clock.",
+        "runs": "The repeats: shape of load, window, client lag samples, wall clock, what the GPUs did.",
     },
     "requests": {
         **_IDENTITY,

@@ -40,6 +40,7 @@ _LEAST_PARTS = 2
 _GAP = 0.10
 _PINNED_PEAK = 0.9
 _PINNED_SHARE = 0.8
+_THROTTLED_SHARE = 0.10
 
 
 class CellFlag(StrEnum):
@@ -67,6 +68,8 @@ class CellFlag(StrEnum):
     """The prompts are not of the cell's length by the server's count."""
     OUTPUT_LENGTH = "output_length"
     """The replies are not of the cell's length: arms would do unequal work."""
+    THROTTLED = "throttled"
+    """Heat or the hardware held a GPU back for over a tenth of a window: another hour or node is faster."""
 
 
 DISQUALIFYING = frozenset(CellFlag) - {CellFlag.BIMODAL}
@@ -229,6 +232,18 @@ def wrong_output_length(traces: Sequence[RequestTrace], cell: Cell) -> bool:
         return False
     counts = [trace.completion_tokens for trace in traces if trace.ok and trace.completion_tokens is not None]
     return sum(count != cell.output_tokens for count in counts) > _FAILURE_SHARE * len(counts)
+
+
+def throttled(run: CellRun) -> bool:
+    """Whether heat or the hardware held a GPU of the node back in over 10 % of the samples.
+
+    Such a cell ran at a clock that the setting does not have on a sound node, so that it is not to be
+    compared. The power limit is another matter: a busy large GPU runs into it as a rule, it is the
+    same at every hour, and a setting that draws less power for a token rightly gains from it. A
+    repeat's heat comes back with its load, so that it is not measured again at once.
+    """
+    share = run.gpu.throttled_share if run.gpu is not None else None
+    return share is not None and share > _THROTTLED_SHARE
 
 
 def measured(traces: Sequence[RequestTrace]) -> list[RequestTrace]:

@@ -18,8 +18,10 @@ import numpy as np
 
 from ddtree_tune.core import flags as judge
 from ddtree_tune.core import timing
+from ddtree_tune.core.absent import reasons
 from ddtree_tune.core.errors import LoadError
 from ddtree_tune.core.flags import DISQUALIFYING, CellFlag
+from ddtree_tune.core.gpu import gpu_numbers, why_absent
 from ddtree_tune.core.stats import percentile
 from ddtree_tune.core.throughput import interval_of, rates_of, tokens_inside, useful
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.stats import Interval
     from ddtree_tune.core.trace import CellRun, RequestTrace, Window
-
-_NEED_A_WINDOW = ("output_tps", "output_tokens", "user_tps", "accept_len", "in_flight_mean", "answering_max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,15 @@ class CellMetrics:
     """Tokens that arrived inside the windows."""
     prompt_tokens_mean: float | None
     client_lag_p99_s: float | None
+    joules_per_token: float | None
+    """Energy of the node's GPUs per output token, over the same windows."""
+    power_w: float | None
+    """Mean of the GPUs together."""
+    gpu_memory_gib: float | None
+    """Most that the GPUs together held."""
+    sm_clock_mhz: float | None
+    temperature_c: int | None
+    """Highest of any GPU."""
     families: tuple[FamilyMetrics, ...]
     """The families of all prompts that were sent, by name; alone if there is only one."""
     flags: tuple[CellFlag, ...]
@@ -155,6 +164,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
     prompt_mean = float(np.mean(prompts)) if prompts else None
     failures = sum(map(judge.failed, traces))
     in_flight = _in_flight(windows)
+    gpu = gpu_numbers(windows, [None if parts is None else int(parts.sum()) for parts in tokens])
     checks = {
         CellFlag.CAPPED: any(judge.capped(run, running_cap) for run in runs),
         CellFlag.CACHED: judge.cache_helped(judge.measured(traces), cell),
@@ -166,6 +176,7 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
         CellFlag.BIMODAL: judge.two_groups(tps),
         CellFlag.NO_TOKENS: bool(windows) and not complete,
         CellFlag.PROMPT_LENGTH: judge.wrong_prompt_length(prompt_mean, cell),
+        CellFlag.THROTTLED: any(map(judge.throttled, runs)),
         CellFlag.OUTPUT_LENGTH: judge.wrong_output_length(judge.measured(traces), cell),
     }
     metrics = CellMetrics(
@@ -196,11 +207,16 @@ def measure(runs: Sequence[CellRun], *, running_cap: int | None = None, set_asid
         output_tokens=sum(int(parts.sum()) for parts in counted) if complete else None,
         prompt_tokens_mean=prompt_mean,
         client_lag_p99_s=lag,
+        joules_per_token=gpu.joules_per_token,
+        power_w=gpu.power_w,
+        gpu_memory_gib=gpu.gpu_memory_gib,
+        sm_clock_mhz=gpu.sm_clock_mhz,
+        temperature_c=gpu.temperature_c,
         families=tuple(_family(name, windows) for name in sorted({_top(trace) for trace in traces})),
         flags=tuple(flag for flag, set_ in checks.items() if set_),
         reasons=(),
     )
-    return _with_reasons(metrics, failures=failures)
+    return replace(metrics, reasons=reasons(metrics, failures=failures, gpu_why=why_absent(runs)))
 
 
 def _family(name: str, windows: Sequence[tuple[CellRun, Window]]) -> FamilyMetrics:
@@ -261,30 +277,3 @@ def _in_flight(windows: Sequence[tuple[CellRun, Window]]) -> float | None:
         area += int((durations * level).sum())
         total += int(durations.sum())
     return area / total if total else None
-
-
-def _with_reasons(metrics: CellMetrics, *, failures: int) -> CellMetrics:
-    """Say of every missing number why it is missing."""
-    if not metrics.window_s:
-        why = "the slots were never all busy" + (f": {failures} requests failed" if failures else "")
-        absent = dict.fromkeys(_NEED_A_WINDOW, why)
-    else:
-        uncounted = "the server did not count the tokens of every request"
-        absent = {
-            "output_tps": uncounted if metrics.output_tokens is None else "no token arrived in the window",
-            "output_tokens": uncounted,
-            "user_tps": "no request with two chunks and counted tokens ended in the window",
-            "accept_len": "no request that ended in the window reports verify steps",
-        }
-    absent |= {
-        "output_tps_ci95": absent["output_tps"],
-        "cached_share": "the server does not report cached tokens",
-        "prompt_tokens_mean": "the server does not report prompt tokens",
-        "client_lag_p99_s": "fewer than 100 lag samples",
-    }
-    reasons = [(name, why) for name, why in absent.items() if getattr(metrics, name) is None]
-    for name in ("user_tps", "accept_len"):  # what the cell lacks as well is said once
-        lacking = [one.family for one in metrics.families if getattr(one, name) is None]
-        if getattr(metrics, name) is not None:
-            reasons += [(f"{name} of {family}", absent[name]) for family in lacking]
-    return replace(metrics, reasons=tuple(reasons))

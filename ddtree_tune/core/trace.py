@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ddtree_tune.core.gpu import GpuUse
     from ddtree_tune.core.workload import Cell
 
 
@@ -127,3 +128,7 @@ class CellRun:
     """Start of the cell for people, ISO 8601 in UTC."""
     prompts_sha: str = ""
     """sha256 of the text that the prompts were cut from."""
+    gpu: GpuUse | None = None
+    """What the node's GPUs did inside the window; None if that was not metered."""
+    gpu_missing: str = ""
+    """Why there is no ``gpu``; empty if there is."""

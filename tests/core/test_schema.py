@@ -15,6 +15,7 @@ from ddtree_tune.core.columns import MEANINGS, unit
 from ddtree_tune.core.degenerate import Degeneration
 from ddtree_tune.core.engine import Algorithm, Difference, EngineConfig
 from ddtree_tune.core.errors import FailureClass
+from ddtree_tune.core.gpu import GpuUse, Throttle
 from ddtree_tune.core.record import CellResult, CellTexts, Origin, TrialStatus
 from ddtree_tune.core.schema import SCHEMA_VERSION, TABLES, VERSION_KEY, records, schema, tables
 from ddtree_tune.core.workload import Cell, OpenLoop
@@ -35,7 +36,14 @@ def full():
     """A record with something in every field."""
     sweep = spec()
     one = record(sweep, replace(proposal(7, tree(8, 4, 64), Origin.SEED), reference="def clamp(): ..."))
-    cells = tuple(CellResult(cell(c, u, 80.0), (run(c, u), run(c, u, 1))) for c, u in ((60, 1), (60, 8), (512, 1)))
+    use = GpuUse(2, 150, 21e3, "counter", 700.5, 131.25, 1612.5, 1200, 71, 0.0, 0.25, (Throttle.POWER_CAP,))
+    cells = tuple(
+        CellResult(
+            replace(cell(c, u, 80.0), joules_per_token=0.4, temperature_c=71),
+            (replace(run(c, u), gpu=use), replace(run(c, u, 1), gpu_missing="no driver")),
+        )
+        for c, u in ((60, 1), (60, 8), (512, 1))
+    )
     flag = Difference("flag", asked=True, effective=None)
     differences = (Difference("budget", 8, 15), flag, Difference("x", "1", 1.5))
     streamed = replace(one.attempts[0], concurrency=8, temperature=0.0, chunks=Chunks((3, 9), (1, 4)))
