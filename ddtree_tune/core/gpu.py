@@ -68,6 +68,19 @@ class GpuSample:
     """Processes that compute on it, by the ids of whichever namespace the driver sees."""
 
 
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A process that computes on a GPU."""
+
+    gpu: int
+    pid: int
+    name: str | None
+    """None where no such process is seen from here: the driver counts in another namespace."""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.name or 'of another container'}) on GPU {self.gpu}"
+
+
 Tick: TypeAlias = tuple[GpuSample, ...]
 """One sample of every GPU, in one order."""
 

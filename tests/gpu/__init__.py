@@ -1,0 +1,1 @@
+"""NVML without a GPU, for processes that ask it."""
