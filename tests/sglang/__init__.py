@@ -1,0 +1,1 @@
+"""A fake SGLang: a real process that a scenario file scripts."""

@@ -224,6 +224,7 @@ def _speculative(args: dict[str, Any], scenario: Scenario, warnings: list[str]) 
     allowed = {"flashinfer", "fa3", "fa4", "triton", "trtllm_mha", "ascend"}
     draft = args["speculative_draft_attention_backend"] or args["attention_backend"]
     args["speculative_draft_attention_backend"] = draft if draft in allowed else "flashinfer"
+    args["speculative_draft_model_revision"] = "main"
     if args["max_running_requests"] is None:
         args["max_running_requests"] = CHAIN_CAP
         warnings.append(

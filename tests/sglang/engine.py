@@ -56,7 +56,7 @@ class Generation:
         return "".join(self.pieces[:count])
 
 
-class Refused(ValueError):
+class RefusedError(ValueError):
     """A request that is answered with HTTP 400."""
 
 
@@ -91,11 +91,11 @@ class Engine:
         """A generation, whose whole answer is known from the start.
 
         Raises:
-            Refused: the prompt does not fit.
+            RefusedError: the prompt does not fit.
         """
         prompt_ids, _ = self.codec.pieces(prompt)
         if len(prompt_ids) >= self.context:
-            raise Refused(
+            raise RefusedError(
                 f"The input ({len(prompt_ids)} tokens) is longer than the model's context length "
                 f"({self.context} tokens)."
             )

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from tests.sglang import log, replies
-from tests.sglang.engine import Refused
+from tests.sglang.engine import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -128,7 +128,7 @@ class Server:
                 salt=self._salt(sampling.get("temperature", 1.0), sampling.get("sampling_seed")),
                 thinks=True,
             )
-        except Refused as refusal:
+        except RefusedError as refusal:
             return JSONResponse({"error": {"message": str(refusal)}}, 400)
         if body.get("stream"):
             return _events(self._native_events(one, body))
@@ -150,7 +150,7 @@ class Server:
                 salt=self._salt(body.get("temperature", 1.0), body.get("seed")),
                 thinks=options.get("thinking", options.get("enable_thinking", True)),
             )
-        except Refused as refusal:
+        except RefusedError as refusal:
             return JSONResponse(replies.error(str(refusal)), 400)
         if body.get("stream"):
             return _events(self._chat_events(one, body))

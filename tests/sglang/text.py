@@ -14,7 +14,7 @@ _PIECE = re.compile(r"\s*(?:\w+|[^\w\s])|\s+\Z")
 _CLAMP = "clamp(value, low, high)"
 _THOUGHT = (
     "<think>\nI need `clamp(value, low, high)`: it limits `value` to the range from `low` to `high`. The idea is to "
-    "compare with both bounds. Edge case: a value inside is unchanged.\n</think>\n"
+    "{idea}. Edge case: a value inside is unchanged.\n</think>\n"
 )
 _GOOD = """Here is the function:
 
@@ -36,6 +36,7 @@ def clamp(value, low, high):
 ```
 
 It works like this: the smaller of value and high, but never below low."""
+_WAYS = {"good": ("compare with both bounds", _GOOD), "other": ("nest two calls", _OTHER)}
 _SUBJECTS = "The parser|A scheduler|Each worker|The index|One thread|The cache|A caller|This module|The loop|Every test"
 _VERBS = "reads|keeps|returns|splits|sorts|checks|drops|copies|merges|counts|stores|skips"
 _OBJECTS = (
@@ -98,16 +99,18 @@ def answer(prompt: str, kind: str, *, salt: str, thinks: bool) -> str:
     if kind == "nan":
         return "!" * 10_000
     if _CLAMP in prompt:
-        return (_THOUGHT if thinks else "") + (_GOOD if kind == "good" else _OTHER)
+        idea, code = _WAYS["good" if kind == "good" else "other"]
+        return (_THOUGHT.format(idea=idea) if thinks else "") + code
     seed = hashlib.sha256((salt + prompt).encode()).hexdigest()
     draw = random.Random(seed)
-    thought = f"<think>\n{_sentences(draw, 3)}\n</think>\n" if thinks else ""
-    head = f"{thought}{_sentences(draw, 3)}\n\n"
+    said = [_sentences(draw, 1)]
     if kind == "lossy":
         draw = random.Random(seed + kind)
+    said += [_sentences(draw, 2), _sentences(draw, 3)]
+    head = "<think>\n{} {}\n</think>\n{}\n\n" if thinks else "{} {} {}\n\n"
     name, step = draw.choice(("total", "count", "best", "span")), draw.randrange(2, 90)
     code = f"```python\ndef {name}(items):\n    return sum(item // {step} for item in items)\n```"
-    return f"{head}{code}\n\n{_sentences(draw, 4)}"
+    return f"{head.format(*said)}{code}\n\n{_sentences(draw, 4)}"
 
 
 def more(text: str) -> str:
