@@ -130,7 +130,9 @@ class Resolved:
     @property
     def running_cap(self) -> int:
         """Requests that run at once; more wait."""
-        return self.args["max_running_requests"] or PLAIN_CAP
+        lie = self.scenario.override
+        asked = lie.get("max_running_requests") or self.args["max_running_requests"] or PLAIN_CAP
+        return lie.get("effective_max_running_requests_per_dp", asked)
 
     @property
     def graph_max_bs(self) -> int:
@@ -162,14 +164,19 @@ class Resolved:
         return not (self.args["disable_cuda_graph"] or self.scenario.eager)
 
 
-def graph_sizes(resolved: Resolved) -> list[int]:
-    """Batch sizes that are captured: none above what may run."""
-    top = min(resolved.graph_max_bs, resolved.running_cap)
+def graph_grid(resolved: Resolved) -> list[int]:
+    """Batch sizes that the configuration lists, up to the largest."""
+    top = resolved.graph_max_bs
     if resolved.speculates:
         grid = [*range(1, 9), *range(10, 33, 2), *range(40, 65, 4), *range(72, top + 1, 8)]
     else:
         grid = [1, 2, 4, 8, 12, *range(16, top + 1, 8)]
     return [one for one in grid if one <= top]
+
+
+def graph_sizes(resolved: Resolved) -> list[int]:
+    """Batch sizes that are captured: none above what may run."""
+    return [one for one in graph_grid(resolved) if one <= resolved.running_cap]
 
 
 def resolve(argv: Sequence[str], scenario: Scenario) -> Resolved:

@@ -7,6 +7,7 @@ does not depend on that. What was done is kept for tests, request by request.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import time
 import uuid
 from collections import deque
@@ -46,6 +47,8 @@ class Generation:
     news: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
     is_probe: bool = False
     """Health check or warm-up: counted nowhere."""
+    is_dropped: bool = False
+    """Nobody waits for it any more."""
 
     @property
     def done(self) -> bool:
@@ -76,10 +79,13 @@ class Engine:
         self.logged_tokens = self.logged_calls = 0
         """Over the log intervals that are complete; flushing the cache zeroes them."""
         self.throughput = 0.0
+        self.is_stuck = False
+        """Whether the scheduler stands still; what it holds is never over."""
         self._largest_graph = graph_sizes(resolved)[-1] if resolved.graphs else 0
         self._die = die
         self._wake = asyncio.Event()
-        self._cache: dict[int, Any] = {}
+        self._cache: list[tuple[int, ...]] = []
+        """Prompts in order: what shares most with a new one is beside it."""
         self._steps = self._since_tokens = self._since_calls = self._since_generated = 0
         self._since = time.perf_counter()
         self._lives = self.scenario.die_after_requests
@@ -102,12 +108,13 @@ class Engine:
         wanted = min(wanted, self.context - len(prompt_ids))
         text = answer(prompt, self.scenario.text, salt=salt, thinks=thinks)
         ids, pieces = self.codec.pieces(text)
-        if not ignore_eos:
+        is_endless = ignore_eos or self.scenario.text == "nan"
+        if not is_endless:
             ids, pieces = [*ids, STOP], [*pieces, ""]
-        while ignore_eos and len(ids) < wanted:
+        while is_endless and len(ids) < wanted:
             text += more(text)
             ids, pieces = self.codec.pieces(text)
-        stopped = not ignore_eos and len(ids) <= wanted
+        stopped = not is_endless and len(ids) <= wanted
         finish = {"type": "stop", "matched": STOP} if stopped else {"type": "length", "length": wanted}
         ids, pieces = ids[:wanted], pieces[:wanted]
         said = "".join(pieces)
@@ -166,6 +173,7 @@ class Engine:
             one = self.waiting.popleft()
             if self._until_hang is not None and not one.is_probe:
                 if self._until_hang == 0:
+                    self.is_stuck = True
                     await asyncio.Event().wait()
                 self._until_hang -= 1
             one.cached = self._remember(one.prompt_ids)
@@ -180,7 +188,7 @@ class Engine:
         )
         await asyncio.sleep(self.scenario.prefill_s)
         self.running += new
-        for one in new:
+        for one in [one for one in new if not self._dropped(one)]:
             self.prompted += len(one.prompt_ids)
             self._commit(one, 1)
 
@@ -236,16 +244,29 @@ class Engine:
 
     def _remember(self, prompt_ids: list[int]) -> int:
         """Keep a prompt in the prefix cache; returns how much of it was there. One token is always computed."""
-        node, cached, shared = self._cache, 0, not self.resolved.disable_radix_cache
-        for token in prompt_ids:
-            shared = shared and token in node
-            cached += shared
-            node = node.setdefault(token, {})
-        return min(cached, len(prompt_ids) - 1)
+        if self.resolved.disable_radix_cache:
+            return 0
+        prompt = tuple(prompt_ids)
+        at = bisect.bisect_left(self._cache, prompt)
+        beside = self._cache[max(0, at - 1) : at + 1]
+        self._cache.insert(at, prompt)
+        return min(max((_shared(prompt, one) for one in beside), default=0), len(prompt) - 1)
+
+    def _dropped(self, one: Generation) -> bool:
+        """Take out a generation whose client went while it was prefilled."""
+        if one.is_dropped:
+            self.running.remove(one)
+        return one.is_dropped
 
     def _forget(self, generation: Generation) -> None:
         """Take out a generation whose client has gone."""
+        generation.is_dropped = True
         if generation in self.waiting:
             self.waiting.remove(generation)
         if generation in self.running:
             self.running.remove(generation)
+
+
+def _shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Length of the common beginning."""
+    return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

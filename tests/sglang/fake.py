@@ -61,7 +61,7 @@ class Children:
             "memory_lingers_s": scenario.memory_lingers_s,
             "stubborn": scenario.stubborn_children,
             "nccl_port": resolved.nccl_port if index == 0 else None,
-            "captures": captures if resolved.graphs or scenario.eager else [],
+            "captures": [] if resolved.disable_cuda_graph else captures,
             "sizes": graph_sizes(resolved),
             "draft_line": draft_line,
             "tokens": TOKENS,
@@ -141,10 +141,11 @@ class Fake:
         http = uvicorn.Config(
             self.server.application(), host=arguments.host, port=arguments.port, log_config=_LOGGING, access_log=True
         )
-        tasks = [asyncio.create_task(self.engine.run())]
         server = _Uvicorn(http)
-        server.up = lambda: tasks.append(asyncio.create_task(self._warm_up()))
-        await server.serve()
+        async with asyncio.TaskGroup() as tasks:  # a fault of ours ends the process with a traceback
+            tasks.create_task(self.engine.run())
+            server.up = lambda: tasks.create_task(self._warm_up())
+            await server.serve()
 
     async def _warm_up(self) -> None:
         """One generation before the server calls itself ready."""
@@ -182,7 +183,7 @@ class Fake:
         self._drain = asyncio.create_task(self._end_when_idle())
 
     async def _end_when_idle(self) -> None:
-        while self.engine.running or self.engine.waiting:  # noqa: ASYNC110  # the real one polls, too
+        while self.engine.running or self.engine.waiting or self.engine.is_stuck:  # noqa: ASYNC110  # the real one polls, too
             await asyncio.sleep(0.02)
         log.say("Gracefully exiting... Remaining number of requests 0. Remaining requests remaining_rids=[].")
         self.children.kill_tree()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.sglang.arguments import graph_sizes
+from tests.sglang.arguments import graph_grid
 from tests.sglang.engine import TOKENS
 from tests.sglang.text import split_reasoning
 
@@ -140,7 +140,7 @@ def server_info(engine: Engine, environment: Mapping[str, str]) -> dict[str, Any
     info = json.loads((RECORDS / "server_info.json").read_text(encoding="utf-8"))["plain"]
     state = info.pop("internal_states")[0]
     graphs = {"backend": "full" if resolved.graphs else "disabled", "max_bs": resolved.graph_max_bs}
-    graphs["bs"] = [one for one in graph_sizes(resolved) if one <= resolved.graph_max_bs]
+    graphs["bs"] = graph_grid(resolved)
     info["cuda_graph_config"]["decode"] |= graphs
     info |= resolved.args | {"max_total_num_tokens": TOKENS, "version": engine.scenario.version}
     state |= {name: resolved.args[name] for name in state if name in resolved.args}

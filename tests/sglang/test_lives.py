@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.sglang.harness import free_port, running
+from tests.sglang.text import Words, answer
 
 DRAFTER = ("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "drafter")
 
@@ -149,6 +150,11 @@ def test_a_server_that_hangs_stays_healthy_and_sends_nothing(tmp_path):
             server.fetch("/generate", asked(), timeout_s=0.2)
         assert server.fetch("/health")[0] == 200
         assert server.get("/truth")[1]["tokens"] == []
+        server.process.send_signal(signal.SIGTERM)  # it drains for ever, and goes on answering on its port
+        while server.fetch("/health")[0] == 200:
+            time.sleep(0.01)
+        assert server.fetch("/v1/models")[0] == 200
+        assert server.process.poll() is None
 
 
 def test_memory_is_held_by_each_scheduler_from_loading_on(tmp_path):
@@ -212,15 +218,10 @@ def test_decoding_without_graphs_is_in_the_log(tmp_path):
     assert all("cuda graph: False" in line for line in decoded)
 
 
-@pytest.mark.parametrize("text", ["nan", "lossy"])
-def test_wrong_text_is_served_everywhere(tmp_path, text):
+@pytest.mark.parametrize("kind", ["nan", "lossy"])
+def test_wrong_text_is_served_everywhere(tmp_path, kind):
     body = {"messages": [{"role": "user", "content": "Sort a list"}], "max_tokens": 60, "temperature": 0}
-    answers = []
-    for number, kind in enumerate(("good", text)):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        with running(folder, text=kind) as server:
-            answers.append(server.post("/v1/chat/completions", body)["choices"][0]["message"]["content"])
-    good, wrong = answers
-    assert good != wrong
-    assert wrong == "!" * 60 if text == "nan" else wrong[:40] == good[:40]
+    with running(tmp_path, text=kind) as server:
+        wrong = server.post("/v1/chat/completions", body)["choices"][0]["message"]["content"]
+    good = answer(Words().render(body["messages"], {}), "good", salt="", thinks=True)
+    assert wrong == "!" * 60 if kind == "nan" else (wrong[:30] == good[:30] and not good.startswith(wrong))

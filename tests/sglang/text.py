@@ -97,7 +97,7 @@ def answer(prompt: str, kind: str, *, salt: str, thinks: bool) -> str:
         thinks: whether it reasons first.
     """
     if kind == "nan":
-        return "!" * 10_000
+        return "!" * 1000
     if _CLAMP in prompt:
         idea, code = _WAYS["good" if kind == "good" else "other"]
         return (_THOUGHT.format(idea=idea) if thinks else "") + code
@@ -114,8 +114,8 @@ def answer(prompt: str, kind: str, *, salt: str, thinks: bool) -> str:
 
 
 def more(text: str) -> str:
-    """What follows the natural end, where it is ignored: prose that does not repeat."""
-    return " " + _sentences(random.Random(text), 200)
+    """What follows the natural end, where it is ignored: prose that does not repeat, or more of the same."""
+    return text if set(text) == {"!"} else " " + _sentences(random.Random(text), 200)
 
 
 def _sentences(draw: random.Random, count: int) -> str:
