@@ -260,7 +260,7 @@ class _Bench:
 def _effective(found: Found) -> EffectiveConfig:
     """What the server says that it runs, as far as it says so in a form that is known."""
     with suppress(EngineError):
-        return BuiltinDialect().read_back(found.server_info)
+        return BuiltinDialect().read_back(found.server_info, EngineConfig(Algorithm.AS_IS))
     version = found.server_info.get("version")
     return EffectiveConfig(
         None, None, None, None, None, found.running_cap, found.endpoint.served_model_name, version and str(version)

@@ -12,13 +12,13 @@ from ddtree_tune.core.metrics import measure
 from ddtree_tune.core.record import CellResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.spec import LoadSpec
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
-    from ddtree_tune.ports import Loader
+    from ddtree_tune.ports import Check, Loader
 
 RETRIES = 2
 """Times that a repeat of a cell which a busy moment spoiled is measured again."""
@@ -52,7 +52,7 @@ class Matrix:
         """The cells that were measured so far."""
         return tuple(self._results.values())
 
-    def measure(self, cell: Cell, repeat: int, *, check: Callable[[], None]) -> CellResult:
+    def measure(self, cell: Cell, repeat: int, *, check: Check) -> CellResult:
         """Measure one repeat; a busy moment of the machine is waited out by measuring again.
 
         Args:
@@ -71,10 +71,10 @@ class Matrix:
             self._set_aside[cell] += 1
         return self._add(cell, run)
 
-    def _run(self, cell: Cell, repeat: int, check: Callable[[], None], *, spoiled: CellRun | None) -> CellRun:
+    def _run(self, cell: Cell, repeat: int, check: Check, *, spoiled: CellRun | None) -> CellRun:
         """Measure once; what breaks leaves all that was seen of the repeat until then, flagged."""
         try:
-            run = self._loader.run(self._endpoint, cell, repeat)
+            run = self._loader.run(self._endpoint, cell, repeat, check)
         except BaseException:
             if spoiled is not None:
                 self._add(cell, spoiled)

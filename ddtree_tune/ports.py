@@ -5,24 +5,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddtree_tune.core.coding import Attempt
-    from ddtree_tune.core.engine import Endpoint, EngineConfig, EngineHandle, EngineState
+    from ddtree_tune.core.engine import Endpoint, EngineConfig, EngineHandle, EngineState, Starting
     from ddtree_tune.core.gate import Probe
     from ddtree_tune.core.record import Fingerprint, TrialRecord
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
 
 
+Check: TypeAlias = Callable[[], None]
+"""Raises TuneError if the server has ended: called again and again while something runs that needs it."""
+CHECK_PERIOD_S = 1.0
+"""Between two checks."""
+
+
 class Engine(Protocol):
     """One server of one trial on this trial's node."""
 
-    def start(self, config: EngineConfig) -> EngineHandle:
-        """Launch a server and return once it answers; raise EngineError if it does not."""
+    def launch(self, config: EngineConfig) -> None:
+        """Start a server's process; raise EngineError if this node cannot."""
+        ...
+
+    def ready(self, wait_s: float) -> Starting | EngineHandle:
+        """Wait for the launched server, a while at most; what it does meanwhile if it takes longer.
+
+        Returns early when it begins something else. Raises EngineError if it ended, is lost or late.
+        """
         ...
 
     def probe(self, handle: EngineHandle) -> Probe:
@@ -41,16 +55,16 @@ class Engine(Protocol):
 class Loader(Protocol):
     """Sends load."""
 
-    def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
-        """Measure one repeat of one cell."""
+    def run(self, endpoint: Endpoint, cell: Cell, repeat: int, check: Check) -> CellRun:
+        """Measure one repeat of one cell; what ``check`` raises meanwhile ends it at once."""
         ...
 
 
 class Grader(Protocol):
     """Runs the coding evaluation."""
 
-    def run(self, endpoint: Endpoint) -> Sequence[Attempt]:
-        """Ask every problem and grade every reply."""
+    def run(self, endpoint: Endpoint, check: Check) -> Sequence[Attempt]:
+        """Ask every problem and grade every reply; what ``check`` raises meanwhile ends it at once."""
         ...
 
 

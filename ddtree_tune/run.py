@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 from ddtree_tune.arguments import add_run_arguments, guarded
 from ddtree_tune.cluster.sweep import run_sweep
 from ddtree_tune.core.conclusion import conclude
-from ddtree_tune.core.dialects import BuiltinDialect
+from ddtree_tune.core.dialects import select
 from ddtree_tune.core.errors import EXIT_INTERRUPTED, LoadError, SpecError
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.report import answer_lines, winner_script
+from ddtree_tune.core.space import Space
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.problems import load_problems
@@ -43,16 +44,18 @@ def dialect_of(spec: SweepSpec) -> Dialect:
     Raises:
         SpecError: the drafter's folder does not say its block size.
     """
-    if spec.engine.draft_model is None:
-        return BuiltinDialect()
-    config = Path(spec.engine.draft_model) / "config.json"
+    engine = spec.engine
+    folder = Path(engine.draft_model) if engine.draft_model is not None else None
+    if engine.block_size is not None or folder is None or (engine.kind == "sglang" and not folder.is_dir()):
+        return select(engine, engine.block_size)
     try:
-        return BuiltinDialect(block_size=int(json.loads(config.read_text(encoding="utf-8"))["block_size"]))
+        block_size = int(json.loads((folder / "config.json").read_text(encoding="utf-8"))["block_size"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SpecError(
             f"engine.draft_model must be the folder of a drafter whose config.json has a block_size, "
-            f"but got {spec.engine.draft_model!r}: {type(error).__name__}: {error}"
+            f"but got {engine.draft_model!r}: {type(error).__name__}: {error}"
         ) from None
+    return select(engine, block_size)
 
 
 def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
@@ -72,7 +75,10 @@ def _check(spec: SweepSpec) -> None:
     Raises:
         SpecError: a file cannot be used.
     """
-    dialect_of(spec)
+    dialect = dialect_of(spec)
+    Space.of(spec.space, dialect)
+    for seed in spec.seeds:
+        dialect.canonical(seed.config())
     if spec.coding is not None:
         load_problems(spec.coding.problems)
     try:

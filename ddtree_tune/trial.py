@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding import pass_rate
 from ddtree_tune.core.coherence import cell_texts
-from ddtree_tune.core.engine import differences
+from ddtree_tune.core.dialects import overridden
+from ddtree_tune.core.engine import Starting, differences
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError, TuneError
 from ddtree_tune.core.gate import judge
 from ddtree_tune.core.record import Failure, Span, TrialRecord, TrialStatus
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from ddtree_tune.ports import Engine, Grader, Loader, Node, Sink
 
 
+LOOK_S = 5.0
+"""Between two events of a server that starts: Tune ends a trial in order only between its steps, within 10 s."""
 REASON_CHARS = 600
 """A reason is a sentence; whoever wants the traceback reads the log."""
 
@@ -54,6 +57,7 @@ class TrialEvent:
     """One thing that happened; exactly the last one carries the record."""
 
     stage: str
+    starting: Starting | None = None
     ready_s: float | None = None
     cell: CellMetrics | None = None
     pass_rate: PassRate | None = None
@@ -95,7 +99,13 @@ class _Book:
         try:
             yield
         finally:
-            self.spans.append(Span(stage, self.node.now_s() - start))
+            self.took(stage, self.node.now_s() - start)
+
+    def took(self, stage: str, seconds: float) -> None:
+        """Count time to a stage, as one span while it is the same one."""
+        if self.spans and self.spans[-1].stage == stage:
+            seconds += self.spans.pop().seconds
+        self.spans.append(Span(stage, seconds))
 
     def fail(self, failure: FailureClass, reason: str, log_tail: str) -> None:
         """Keep the first failure; what breaks afterwards is its consequence."""
@@ -166,13 +176,20 @@ def run_trial(spec: SweepSpec, dialect: Dialect, proposal: Proposal, world: Worl
 def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iterator[TrialEvent]:
     config = dialect.canonical(book.proposal.config)
     with book.timed("launch"):
-        handle = book.handle = world.engine.start(config)
+        world.engine.launch(config)
+    while True:
+        with book.timed("launch"):
+            found = world.engine.ready(LOOK_S)
+        if not isinstance(found, Starting):
+            break
+        yield TrialEvent("launch", starting=found)
+    handle = book.handle = found
     yield TrialEvent("launch", ready_s=handle.ready_s)
 
     with book.timed("gate"):
         probe = world.engine.probe(handle)
-        book.effective = dialect.read_back(probe.server_info)
-        book.different = differences(config, book.effective)
+        book.effective = dialect.read_back(probe.server_info, config)
+        book.different = (*differences(config, book.effective), *overridden(handle.plan.argv, probe.server_info))
         book.answer = probe.answers[0].reasoning + probe.answers[0].text if probe.answers else None
         book.verdict = judge(
             spec.gate,
@@ -189,7 +206,8 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
         raise _RejectedError
     yield TrialEvent("gate")
 
-    matrix = Matrix(world.loader, handle.endpoint, running_cap=book.effective.max_running_requests)
+    endpoint = probe.door or handle.endpoint
+    matrix = Matrix(world.loader, endpoint, running_cap=book.effective.max_running_requests)
     for cell, repeat in matrix.order(spec.load):
         try:
             with book.timed("load"):
@@ -202,7 +220,7 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
 
     if book.proposal.coding and world.grader:
         with book.timed("coding"):
-            book.attempts = tuple(world.grader.run(handle.endpoint))
+            book.attempts = tuple(world.grader.run(endpoint, lambda: _still_alive(world.engine)))
         _still_alive(world.engine)
         yield TrialEvent("coding", pass_rate=pass_rate(book.attempts))
 

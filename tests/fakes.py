@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, LaunchPlan
+from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, LaunchPlan, Starting
 from ddtree_tune.core.record import Fingerprint
 from ddtree_tune.core.trace import CellRun, Phase, SpecCounters, Window
 from tests.core.test_engine import server_info
@@ -43,15 +43,21 @@ class FakeEngine:
 
     log: list = field(default_factory=list)
     start_error: Exception | None = None
+    phases: list = field(default_factory=list)
     probe_changes: dict = field(default_factory=dict)
     dies_after: int | None = None
     stop_error: Exception | None = None
 
-    def start(self, config):
-        self.log.append("start")
+    def launch(self, config):
+        self.log.append("launch")
+        self.config = config
+
+    def ready(self, wait_s):
+        self.log.append("ready")
         if self.start_error:
             raise self.start_error
-        self.config = config
+        if self.phases:
+            return Starting(self.phases.pop(0), 1.0, 60.0)
         plan = LaunchPlan(("python", "-m", "x"), (), "127.0.0.1", 4000, "trial-1-abc")
         return EngineHandle(Endpoint(plan.base_url, plan.served_model_name), plan, 1, "node-1", 0.5)
 
@@ -86,7 +92,7 @@ class FakeLoader:
     error: Exception | None = None
     spoiled: int = 0
 
-    def run(self, handle, cell, repeat):
+    def run(self, handle, cell, repeat, check):
         self.log.append(f"load {cell.cell_id} {repeat}")
         if self.error:
             raise self.error
@@ -105,7 +111,7 @@ class FakeGrader:
     attempts: tuple = ()
     error: Exception | None = None
 
-    def run(self, handle):
+    def run(self, handle, check):
         self.log.append("grade")
         if self.error:
             raise self.error

@@ -50,7 +50,7 @@ def test_a_trial_goes_from_launch_to_stop_and_keeps_everything():
     assert [event.stage for event in events] == ["launch", "gate", *["load"] * 8, "coding", "end"]
     assert record.status is TrialStatus.COMPLETE
     assert record.failure is None
-    assert log[0] == "start"
+    assert log[:2] == ["launch", "ready"]
     assert log[-1] == "stop"
     loads = [line for line in log if line.startswith("load")]
     assert loads[:4] == [line.replace(" 1", " 0") for line in loads[4:]]  # repeats are interleaved over the cells
@@ -59,10 +59,26 @@ def test_a_trial_goes_from_launch_to_stop_and_keeps_everything():
     assert record.cells[1].metrics.output_tps == pytest.approx(800, rel=0.01)
     assert record.pass_rate.passed == 1
     assert record.log == "whole log"
-    assert record.seconds == sum(span.seconds for span in record.spans) == len(record.spans)
+    # The clock moves one second per look: what comes in slices is one span.
+    assert [(span.stage, span.seconds) for span in record.spans] == [
+        ("launch", 2),
+        ("gate", 1),
+        ("load", 8),
+        ("coding", 1),
+        ("stop", 1),
+    ]
+    assert record.seconds == 13
     assert sink.written[-1] == record
     # durable after each cell, and what is written grows
     assert [sum(cell.metrics.repeats for cell in written.cells) for written in sink.written] == [*range(1, 9), 8]
+
+
+def test_a_start_that_takes_long_is_told_in_steps():
+    story, log, _ = tell(phases=["loading weights", "capturing CUDA graphs"])
+    events = list(story)
+    assert [event.starting.phase for event in events if event.starting] == ["loading weights", "capturing CUDA graphs"]
+    assert log.count("launch") == 1
+    assert [span.stage for span in events[-1].record.spans].count("launch") == 1
 
 
 def test_without_coding_no_problem_is_asked():
@@ -139,7 +155,7 @@ def test_a_spoiled_repeat_is_kept_where_the_next_try_breaks():
     calls = []
 
     class Loader:
-        def run(self, endpoint, cell, repeat):
+        def run(self, endpoint, cell, repeat, check):
             calls.append(cell)
             if len(calls) == 2:
                 raise LoadError("the load process is gone")

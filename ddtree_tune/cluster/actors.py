@@ -12,6 +12,7 @@ from ddtree_tune.core.errors import GradeError, LoadError, StoreError, TuneError
 from ddtree_tune.node.grader import NodeGrader
 from ddtree_tune.node.loadgen import NodeLoader
 from ddtree_tune.node.store import Store
+from ddtree_tune.ports import CHECK_PERIOD_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.spec import LoadSpec
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
+    from ddtree_tune.ports import Check
 
 
 class Worker:
@@ -46,15 +48,52 @@ _WorkerActor = ray.remote(Worker)
 _StoreActor = ray.remote(Store)
 
 
+class _Watched:
+    """A worker's actor, given up as soon as what it works on is gone or it breaks; the next run gets a new one."""
+
+    def __init__(self, name: str, *arguments: Any, **named: Any) -> None:
+        self._name = name
+        self._made_of = (arguments, named)
+        self._made = 0
+        self._actor: ActorHandle[Any] | None = None
+
+    def run(self, check: Check, kind: type[TuneError], who: str, *arguments: Any) -> Any:
+        """Run the port; ``kind`` is raised if the actor itself breaks."""
+        actor = self._actor = self._actor or self._make()
+        pending = actor.run.remote(*arguments)
+        try:
+            while not ray.wait([pending], timeout=CHECK_PERIOD_S)[0]:
+                check()
+        except TuneError:
+            self._give_up(actor)
+            raise
+        try:
+            return _result(pending, kind, who)
+        except kind:
+            self._give_up(actor)
+            raise
+
+    def _give_up(self, actor: ActorHandle[Any]) -> None:
+        self._actor = None
+        ray.kill(actor)
+
+    def _make(self) -> ActorHandle[Any]:
+        arguments, named = self._made_of
+        self._made += 1  # in the name: a dead actor's is not free at once
+        name = self._name if self._made == 1 else f"{self._name}-{self._made}"
+        actor: ActorHandle[Any] = _WorkerActor.options(num_cpus=1, name=name).remote(*arguments, **named)
+        return actor
+
+
 class RemoteLoader:
     """``ports.Loader`` in an actor of its own, so that nothing else runs in the client's process."""
 
     def __init__(self, load: LoadSpec, *, seed: int, stall_s: float, name: str) -> None:
-        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(NodeLoader, load, seed=seed, stall_s=stall_s)
+        self._worker = _Watched(name, NodeLoader, load, seed=seed, stall_s=stall_s)
 
-    def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
+    def run(self, endpoint: Endpoint, cell: Cell, repeat: int, check: Check) -> CellRun:
         """See ``ports.Loader``."""
-        result: CellRun = _result(self._actor.run.remote(endpoint, cell, repeat), LoadError, "the load actor")
+        result: CellRun = self._worker.run(check, LoadError, "the load actor", endpoint, cell, repeat)
         return result
 
 
@@ -62,13 +101,11 @@ class RemoteGrader:
     """``ports.Grader`` in an actor of its own."""
 
     def __init__(self, coding: CodingSpec, *, served: int, seed: int, stall_s: float, name: str) -> None:
-        self._actor = _WorkerActor.options(num_cpus=1, name=name).remote(
-            NodeGrader, coding, served=served, seed=seed, stall_s=stall_s
-        )
+        self._worker = _Watched(name, NodeGrader, coding, served=served, seed=seed, stall_s=stall_s)
 
-    def run(self, endpoint: Endpoint) -> Sequence[Attempt]:
+    def run(self, endpoint: Endpoint, check: Check) -> Sequence[Attempt]:
         """See ``ports.Grader``."""
-        result: Sequence[Attempt] = _result(self._actor.run.remote(endpoint), GradeError, "the grading actor")
+        result: Sequence[Attempt] = self._worker.run(check, GradeError, "the grading actor", endpoint)
         return result
 
 

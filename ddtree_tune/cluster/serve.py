@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ray.serve.handle import DeploymentHandle
 
     from ddtree_tune.core.dialects import Dialect
-    from ddtree_tune.core.engine import EngineConfig, EngineHandle, EngineState
+    from ddtree_tune.core.engine import EngineConfig, EngineHandle, EngineState, Starting
     from ddtree_tune.core.gate import Probe
     from ddtree_tune.core.spec import SweepSpec
 
@@ -60,12 +60,16 @@ class EngineServer:
         self._engine: NodeEngine | None = None
         threading.Thread(target=self._watch, name="lease", daemon=True).start()
 
-    async def start(self, config: EngineConfig, name: str) -> EngineHandle:
+    async def launch(self, config: EngineConfig, name: str) -> None:
         """Launch the engine of the trial of this name, once no other is left; see ``ports.Engine``."""
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
         self._engine = NodeEngine(self._spec, self._dialect, name=name, node_id=this_node())
-        return await asyncio.to_thread(self._engine.start, config)
+        await asyncio.to_thread(self._engine.launch, config)
+
+    async def ready(self, wait_s: float) -> Starting | EngineHandle:
+        """See ``ports.Engine``."""
+        return await asyncio.to_thread(self._held().ready, wait_s)
 
     async def probe(self, handle: EngineHandle) -> Probe:
         """See ``ports.Engine``."""
@@ -150,12 +154,15 @@ class ServedEngine:
         self._name = name
         self._handle: DeploymentHandle[Any] | None = None
 
-    def start(self, config: EngineConfig) -> EngineHandle:
+    def launch(self, config: EngineConfig) -> None:
         """Launch the server in the replica."""
         self._handle = self._app.deployed()
-        reply = self._handle.start.remote(config, self._name)
-        started: EngineHandle = _reply(reply, self._app.spec.engine.start_deadline_s + REPLY_S)
-        return started
+        _reply(self._handle.launch.remote(config, self._name), REPLY_S)
+
+    def ready(self, wait_s: float) -> Starting | EngineHandle:
+        """See ``ports.Engine``."""
+        found: Starting | EngineHandle = _reply(self._deployed().ready.remote(wait_s), wait_s + REPLY_S)
+        return found
 
     def probe(self, handle: EngineHandle) -> Probe:
         """See ``ports.Engine``."""
@@ -172,8 +179,9 @@ class ServedEngine:
         handle, self._handle = self._handle, None
         if handle is None:
             return ""
+        spec = self._app.spec.engine
         try:
-            log: str = _reply(handle.stop.remote(), 2 * self._app.spec.engine.stop_grace_s + REPLY_S)
+            log: str = _reply(handle.stop.remote(), spec.stop_grace_s + spec.release_s + REPLY_S)
         except EngineError:
             self._app.delete()
             raise

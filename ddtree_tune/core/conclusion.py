@@ -13,17 +13,25 @@ from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding_result import CodingResult, coding_results
 from ddtree_tune.core.coherence import judged
-from ddtree_tune.core.engine import Algorithm, EngineConfig
 from ddtree_tune.core.measurements import Gain, Measurements
 from ddtree_tune.core.objective import Verdict, failure_class, observe, pooled_pass_rate
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.space import size_key
-from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN, pooled_rates, rates, speedup
+from ddtree_tune.core.speedup import (
+    BASELINES,
+    NO_SPECULATION,
+    PLAIN_CHAIN,
+    UNRESTRICTED_CHAIN,
+    pooled_rates,
+    rates,
+    speedup,
+)
 from ddtree_tune.core.winners import TIE, CellWinner, cell_winner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
 
@@ -37,8 +45,8 @@ class Answer(StrEnum):
     """The best tree is not told apart from a baseline: it may be faster."""
     UNREPEATED = "unrepeated"
     """A setting looks best, and was not measured again."""
-    CHAIN = "plain_chain"
-    """No tree is faster than the plain chain by more than a tie."""
+    CHAIN = "chain"
+    """No tree is faster than a chain by more than a tie."""
     OFF = "no_speculation"
     """No speculation is as fast as anything."""
     NOTHING = "no_answer"
@@ -52,11 +60,18 @@ class Setting:
     config: EngineConfig
     vs_none: Gain | None
     vs_chain: Gain | None
+    vs_unrestricted: Gain | None
+    """Over the chain without the trees' limits; None where that is no baseline."""
     accept_len: float | None
     """Mean of the cells' acceptance lengths, tokens per step."""
     coding: CodingResult | None
     feasible: bool
     """Whether the engine ran it whenever asked and it holds the constraints."""
+
+    def over(self, baseline: EngineConfig) -> Gain | None:
+        """How much faster than a baseline it is; None if the two were not compared."""
+        gains = (self.vs_none, self.vs_chain, self.vs_unrestricted)
+        return dict(zip(BASELINES, gains, strict=True))[baseline]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +132,10 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         )
     )
     best = _best([one for one in settings if one.feasible])
-    best_tree = _best([one for one in settings if one.feasible and one.config.algorithm is Algorithm.TREE])
+    best_tree = _best([one for one in settings if one.feasible and one.config not in BASELINES])
     found = best if best_tree else None
     return Conclusion(
-        answer=_answer(found, best_tree, chain=search.gain(PLAIN_CHAIN, NO_SPECULATION) is not None),
+        answer=_answer(found, best_tree, [one for one in BASELINES if search.gain(one, NO_SPECULATION) is not None]),
         best=found,
         best_tree=best_tree,
         settings=settings,
@@ -132,16 +147,16 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     )
 
 
-def _answer(best: Setting | None, tree: Setting | None, *, chain: bool) -> Answer:
-    """What the best setting and the best tree say; ``chain`` is whether the plain chain was measured."""
+def _answer(best: Setting | None, tree: Setting | None, baselines: Iterable[EngineConfig]) -> Answer:
+    """What the best setting and the best tree say, beside the baselines that were measured."""
     if best is None or tree is None:
         return Answer.NOTHING
-    if best.config in {NO_SPECULATION, PLAIN_CHAIN}:
-        gain = tree.vs_none if best.config == NO_SPECULATION else tree.vs_chain
+    if best.config in BASELINES:
+        gain = tree.over(best.config)
         if gain is not None and gain.interval is not None and gain.interval.high > 1 + TIE:
             return Answer.INCONCLUSIVE
         return Answer.OFF if best.config == NO_SPECULATION else Answer.CHAIN
-    gains = [best.vs_none, *([best.vs_chain] if chain else [])]
+    gains = [best.over(one) for one in baselines]
     sure = [None if gain is None else gain.sure for gain in gains]
     if None in sure:
         return Answer.UNREPEATED
@@ -158,7 +173,7 @@ def _best(settings: Iterable[Setting]) -> Setting | None:
 
 def _trees(table: Measurements, unfit: frozenset[EngineConfig]) -> list[EngineConfig]:
     """Searched settings that the table compares with no speculation."""
-    trees = [arm for arm in table.arms if arm.algorithm is Algorithm.TREE and arm not in unfit]
+    trees = [arm for arm in table.arms if arm not in BASELINES and arm not in unfit]
     return [arm for arm in trees if table.gain(arm, NO_SPECULATION) is not None]
 
 
@@ -185,6 +200,7 @@ def _setting(
         config=config,
         vs_none=table.gain(config, NO_SPECULATION),
         vs_chain=table.gain(config, PLAIN_CHAIN),
+        vs_unrestricted=table.gain(config, UNRESTRICTED_CHAIN),
         accept_len=sum(lengths) / len(lengths) if lengths else None,
         coding=next((one for one in coding if one.config == config), None),
         feasible=config not in unfit,

@@ -22,6 +22,8 @@ class Algorithm(StrEnum):
     """Plain autoregressive decoding."""
     CHAIN = "chain"
     """DFlash: the drafter's block is verified as one chain."""
+    CHAIN_UNRESTRICTED = "chain_unrestricted"
+    """DFlash without the limits that the build's trees put on kernels and scheduler: as one would serve it."""
     TREE = "tree"
     """DDTree: the drafter's block is verified as a best-first tree."""
     AS_IS = "as_is"
@@ -74,6 +76,10 @@ class EffectiveConfig:
     max_running_requests: int | None
     served_model_name: str | None
     version: str | None
+    graph_batch: int | None = None
+    """Largest batch that is decoded in a CUDA graph."""
+    inferred: tuple[str, ...] = ()
+    """Knobs that the server does not report: what is here follows from the launch by the build's rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,8 @@ class Slot:
     draft_model: str | None
     max_running_requests: int
     """At least the largest concurrency of the load matrix."""
+    further_ports: tuple[int, ...] = ()
+    """Free ports for what a server opens beside its front."""
     args: tuple[str, ...] = ()
     """Arguments the spec adds to every launch."""
     env: tuple[tuple[str, str], ...] = ()
@@ -116,6 +124,8 @@ class LaunchPlan:
     host: str
     port: int
     served_model_name: str
+    further_ports: tuple[int, ...] = ()
+    """What else it may listen on; watched, as the port is, until all are free after a stop."""
 
     @property
     def base_url(self) -> str:
@@ -144,8 +154,22 @@ class Endpoint:
     """Folder with the model's chat template; None where the server applies it."""
     extensions: bool = True
     """Whether to send the fields that SGLang and vLLM add to OpenAI's; some servers refuse them."""
+    template_options: tuple[tuple[str, Scalar], ...] = ()
+    """What the chat template is told beside the messages, as ``thinking``."""
     api_key: str | None = field(default=None, repr=False)
     """Bearer token, where the server wants one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A launched server that is not ready yet."""
+
+    phase: str
+    """What its log says that it does."""
+    seconds: float
+    """Since the launch."""
+    deadline_s: float
+    """Launch to ready, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +194,17 @@ class EngineState:
     """A FailureClass where the log or the exit names one."""
     reason: str | None = None
     log_tail: str = field(default="", repr=False)
+    graphs: GraphUse | None = None
+    """How the decode steps ran that the log tells of."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphUse:
+    """Lines of a server's decode log by how their steps ran: eager steps are no measure of a build."""
+
+    graphed: int = 0
+    """In a CUDA graph."""
+    eager: int = 0
 
 
 def differences(asked: EngineConfig, effective: EffectiveConfig) -> tuple[Difference, ...]:
@@ -186,6 +221,7 @@ def differences(asked: EngineConfig, effective: EffectiveConfig) -> tuple[Differ
     knobs = {
         Algorithm.NONE: ("algorithm",),
         Algorithm.CHAIN: ("algorithm", "window"),
+        Algorithm.CHAIN_UNRESTRICTED: ("algorithm", "window"),
         Algorithm.TREE: ("algorithm", "budget", "topk", "window"),
         Algorithm.AS_IS: (),
     }[asked.algorithm]

@@ -31,6 +31,8 @@ class FailureClass(StrEnum):
     """The process ended before it was ready, for a reason no other class names."""
     STARTUP_OOM = "startup_oom"
     """Memory ran out while loading or capturing graphs."""
+    CAPTURE_CRASH = "capture_crash"
+    """The process ended while it captured CUDA graphs."""
     STARTUP_TIMEOUT = "startup_timeout"
     """Not ready within the start-up deadline."""
     PORT_CONFLICT = "port_conflict"
@@ -43,7 +45,7 @@ class FailureClass(StrEnum):
     """The effective configuration differs from the one asked."""
     SPEC_INERT = "spec_inert"
     """Speculation was asked for and accepts nothing, or was off and still drafts."""
-    NOT_LOSSLESS = "not_lossless"
+    LOSSY = "lossy"
     """Greedy text differs from the baseline's and the spec makes that fatal."""
     DEGENERATE_OUTPUT = "degenerate_output"
     """The text repeats itself or is not text."""
@@ -67,17 +69,42 @@ class FailureClass(StrEnum):
     """A defect of this package: the log tail holds the traceback."""
 
 
-INFRASTRUCTURE = frozenset(
-    {
-        FailureClass.PORT_CONFLICT,
-        FailureClass.DIRTY_NODE,
-        FailureClass.NODE_LOST,
-        FailureClass.INTERRUPTED,
-        FailureClass.INTERNAL,
-        FailureClass.LOAD,
-        FailureClass.GRADE,
-    }
-)
+class Blame(StrEnum):
+    """Whose fault a failure is, which decides what is done about it."""
+
+    CONFIGURATION = "configuration"
+    """It would fail again: the search learns that it is infeasible."""
+    NOBODY = "nobody"
+    """It may have been chance: tried once more, and held against the configuration if it fails so again."""
+    NODE = "node"
+    """The machine's: tried again elsewhere, and the search learns nothing."""
+    OURS = "ours"
+    """This package's, or whoever stopped the sweep: tried again, and the search learns nothing."""
+
+
+_BLAME = {
+    FailureClass.STARTUP_CRASH: Blame.NOBODY,
+    FailureClass.STARTUP_TIMEOUT: Blame.NOBODY,
+    FailureClass.NO_GENERATION: Blame.NOBODY,
+    FailureClass.CRASH_REQUEST: Blame.NOBODY,
+    FailureClass.HANG: Blame.NOBODY,
+    FailureClass.PORT_CONFLICT: Blame.NODE,
+    FailureClass.IDENTITY: Blame.NODE,
+    FailureClass.DIRTY_NODE: Blame.NODE,
+    FailureClass.NODE_LOST: Blame.NODE,
+    FailureClass.INTERRUPTED: Blame.OURS,
+    FailureClass.INTERNAL: Blame.OURS,
+    FailureClass.LOAD: Blame.OURS,
+    FailureClass.GRADE: Blame.OURS,
+}
+
+
+def blame(failure: FailureClass) -> Blame:
+    """Whose fault a failure is; the configuration's unless it can be somebody else's."""
+    return _BLAME.get(failure, Blame.CONFIGURATION)
+
+
+INFRASTRUCTURE = frozenset(one for one in FailureClass if blame(one) in {Blame.NODE, Blame.OURS})
 """Failures that say nothing about the configuration: a search must not learn from them."""
 
 

@@ -7,24 +7,27 @@ from dataclasses import dataclass
 
 from ddtree_tune.core.errors import FailureClass
 
-_PATTERNS: tuple[tuple[str, FailureClass, FailureClass], ...] = (
+_PATTERNS: tuple[tuple[re.Pattern[str], FailureClass, FailureClass], ...] = (
     (
-        r"address already in use|Errno 98|port \d+ is (already )?in use",
+        re.compile(r"address already in use|Errno 98|[Pp]ort \d+ is (already )?in use"),
         FailureClass.PORT_CONFLICT,
         FailureClass.PORT_CONFLICT,
     ),
     (
-        r"out of memory|OutOfMemoryError|MemoryError|Not enough memory",
+        re.compile(r"out of memory|OutOfMemoryError|MemoryError|Not enough memory"),
         FailureClass.STARTUP_OOM,
         FailureClass.OOM_RUNTIME,
     ),
+    (re.compile(r"Capture .*graph failed"), FailureClass.CAPTURE_CRASH, FailureClass.CRASH_REQUEST),
     (
-        r"unrecognized arguments|: error: |invalid choice|^ValueError:",
+        re.compile(r"unrecognized arguments|: error: |invalid choice|^ValueError:"),
         FailureClass.INVALID_CONFIG,
         FailureClass.CRASH_REQUEST,
     ),
 )
 """Log pattern, class before the server was ready, class afterwards; the first that matches counts."""
+_NAMES_ITSELF = re.compile(r"^[\w.]*(Error|Exception)\b(: |$)")
+"""The line of a traceback that says what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +38,29 @@ class Fault:
     reason: str
 
 
-def classify(log_tail: str, exit_code: int | None, *, ready: bool) -> Fault:
+def classify(log_tail: str, exit_code: int | None, *, ready: bool, phase: str = "", lost: bool = False) -> Fault:
     """Name the reason why an engine process ended.
 
     Args:
         log_tail: its last lines.
         exit_code: of the process; negative for a signal, None if it is not known.
         ready: whether it had been ready.
+        phase: what it did last, by its log (see ``server_log``).
+        lost: whether it still runs, and its log says that nothing more will come of it.
 
     Returns:
         The class and one sentence; the line that decided, or the last line of the log.
     """
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     how = f"signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"exit code {exit_code}"
+    ended = "the server is lost" if lost else f"the server ended with {how}"
     for pattern, before, after in _PATTERNS:
         for line in reversed(lines):
-            if re.search(pattern, line):
-                return Fault(after if ready else before, f"the server ended with {how}: {line[-300:]}")
-    last = f": {lines[-1][-300:]}" if lines else " and an empty log"
+            if pattern.search(line):
+                return Fault(after if ready else before, f"{ended}: {line[-300:]}")
+    named = next((line for line in reversed(lines) if _NAMES_ITSELF.match(line)), None)
+    last = named or (lines[-1] if lines else None)
     failure = FailureClass.CRASH_REQUEST if ready else FailureClass.STARTUP_CRASH
-    return Fault(failure, f"the server ended with {how}{last}")
+    if not ready and phase.startswith("capturing"):
+        failure = FailureClass.CAPTURE_CRASH
+    return Fault(failure, f"{ended}: {last[-300:]}" if last else f"{ended} and an empty log")

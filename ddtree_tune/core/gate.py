@@ -7,11 +7,11 @@ judges; ``node.probe`` gathers what it judges.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.degenerate import degeneration
-from ddtree_tune.core.engine import Algorithm, Difference, EffectiveConfig, EngineConfig
+from ddtree_tune.core.engine import Algorithm, Difference, EffectiveConfig, Endpoint, EngineConfig
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.timing import accept_length
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddtree_tune.core.spec import GateSpec
-    from ddtree_tune.core.trace import RequestTrace
+    from ddtree_tune.core.trace import RequestTrace, SpecCounters
 
 ACCEPT_ALIVE = 1.05
 """Acceptance length at or below which a drafter does nothing (public report: exactly 1.00, server healthy)."""
@@ -40,6 +40,10 @@ class Probe:
     """Different questions at the largest concurrency, at once."""
     unreached: str | None = None
     """Why the probe could not be finished, if it could not."""
+    counted: SpecCounters | None = None
+    """Speculation of one more reply, asked whole, where the stream does not count it."""
+    door: Endpoint | None = None
+    """Through which the load is to go; None for the one that was probed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,8 @@ def judge(
     divergence = _divergence(text, reference) if reference is not None and probe.answers else None
     lossless = None if reference is None else divergence is None
     accept_len = accept_length((*probe.answers, *probe.crowd))
+    if accept_len is None and probe.counted is not None and probe.answers:
+        accept_len = accept_length((replace(probe.answers[0], spec=probe.counted),))
     checks: list[Check] = []
     for check in (
         _identity(probe, nonce),
@@ -145,9 +151,12 @@ def _effective(different: Sequence[Difference], gate: GateSpec) -> Check:
 
 
 def _capacity(effective: EffectiveConfig, needed: int) -> Check:
-    cap = effective.max_running_requests
+    cap, graphed = effective.max_running_requests, effective.graph_batch
     if cap is None or cap < needed:
         detail = f"the server must run {needed} requests at once, but got max_running_requests {cap}"
+        return Check("capacity", detail, FailureClass.SILENT_OVERRIDE)
+    if graphed is not None and graphed < needed:
+        detail = f"the server must decode {needed} requests in a CUDA graph, but got graphs up to a batch of {graphed}"
         return Check("capacity", detail, FailureClass.SILENT_OVERRIDE)
     return Check("capacity", f"{cap} running requests")
 
@@ -181,7 +190,8 @@ def _crowd(probe: Probe, needed: int) -> Check:
 
 def _speculation(asked: EngineConfig, probe: Probe, accept_len: float | None) -> Check:
     name = "speculation"
-    steps = sum(trace.spec.verify_steps for trace in (*probe.answers, *probe.crowd) if trace.spec)
+    counters = [*(trace.spec for trace in (*probe.answers, *probe.crowd)), probe.counted]
+    steps = sum(one.verify_steps for one in counters if one)
     if asked.algorithm is Algorithm.NONE:
         if steps:
             return Check(name, f"speculation must be off, but got {steps} verify steps", FailureClass.SPEC_INERT)
@@ -195,7 +205,7 @@ def _speculation(asked: EngineConfig, probe: Probe, accept_len: float | None) ->
 def _lossless(gate: GateSpec, lossless: bool | None, divergence: int | None) -> Check:
     if lossless is False:
         detail = f"greedy text leaves the baseline's after {divergence} characters"
-        return Check("lossless", detail, FailureClass.NOT_LOSSLESS if gate.lossless == "fatal" else None)
+        return Check("lossless", detail, FailureClass.LOSSY if gate.lossless == "fatal" else None)
     return Check("lossless", "equal to the baseline" if lossless else "no baseline to compare with")
 
 

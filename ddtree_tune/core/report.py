@@ -10,7 +10,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding_lines import coding_section, elsewhere
-from ddtree_tune.core.conclusion import Answer
+from ddtree_tune.core.headline import gain_text, headline
 from ddtree_tune.core.measurements import Basis
 from ddtree_tune.core.objective import failure_class
 from ddtree_tune.core.record import Origin, TrialStatus
@@ -19,33 +19,15 @@ from ddtree_tune.core.tables import ABSENT, WIDTH, cut, text_table
 from ddtree_tune.core.winners import Certainty
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from ddtree_tune.core.conclusion import Conclusion, Row, Setting
-    from ddtree_tune.core.engine import EngineConfig, LaunchPlan
+    from ddtree_tune.core.conclusion import Conclusion, Row
+    from ddtree_tune.core.engine import LaunchPlan
     from ddtree_tune.core.measurements import Gain
     from ddtree_tune.core.plan import Plan
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
     from ddtree_tune.core.winners import CellWinner
-
-
-def headline(conclusion: Conclusion) -> str:
-    """The answer in one to three sentences."""
-    best, tree = conclusion.best, conclusion.best_tree
-    if best is None or tree is None:
-        return f"No answer: {conclusion.why}."
-    basis = _basis(tree.vs_none, len(conclusion.compared)) if tree.vs_none else ""
-    name, measured = _named(tree.config), f"{_against(tree)}, {basis}."
-    text = {
-        Answer.FASTER: f"Run {name}: it is {measured}",
-        Answer.UNREPEATED: f"{_named(tree.config)} looks best: {measured}",
-        Answer.INCONCLUSIVE: f"Inconclusive. The best tree, {name}, is {measured} More rounds (search.final.rounds) "
-        "would tell.",
-        Answer.CHAIN: f"Run the plain chain: no tree is faster by more than 1 %. The best one, {name}, is {measured}",
-        Answer.OFF: f"Turn speculation off: nothing is faster by more than 1 %. The best tree, {name}, is {measured}",
-    }[conclusion.answer]
-    return " ".join((text, *_coding(conclusion), *_where_off(conclusion)))
 
 
 def answer_lines(
@@ -103,66 +85,6 @@ def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
         f"about {plan.node_s / 60:.0f} node-minutes: {plan.trial_s:.0f} s a trial, {plan.final_s:.0f} s a final",
     ]
     return [line for one in lines for line in textwrap.wrap(one, WIDTH, subsequent_indent="  ")]
-
-
-def _named(config: EngineConfig) -> str:
-    """A setting in words."""
-    knobs = f"budget {config.budget}, topk {config.topk}, window {config.window or 'none'}"
-    return ", ".join((knobs, *(f"{name} {value}" for name, value in config.flags)))
-
-
-def _against(setting: Setting) -> str:
-    chain = setting.vs_chain
-    return f"{_gain(setting.vs_none)} x no speculation" + (f" and {_gain(chain)} x the plain chain" if chain else "")
-
-
-def _gain(gain: Gain | None) -> str:
-    if gain is None:
-        return ABSENT
-    interval = f" ({_bound(gain.interval.low)} to {_bound(gain.interval.high)})" if gain.interval else ""
-    return f"{gain.ratio:.2f}{interval}"
-
-
-def _bound(value: float) -> str:
-    """An end of an interval; with a third digit where two would hide on which side of 1 it lies."""
-    return f"{value:.3f}" if f"{value:.2f}" == "1.00" else f"{value:.2f}"
-
-
-def _basis(gain: Gain, cells: int) -> str:
-    over = f"over {cells} cell{'s' if cells > 1 else ''}"
-    if gain.basis is Basis.SEARCH:
-        return f"{over}, from the search's own measurement, not repeated"
-    rounds = f"{gain.rounds} rounds" if gain.rounds > 1 else "one round"
-    return f"{over}, measured again in {rounds} beside the baselines"
-
-
-def _coding(conclusion: Conclusion) -> Iterable[str]:
-    """A sentence on the problems solved by what is recommended."""
-    coding = conclusion.best.coding if conclusion.best else None
-    if coding is None or coding.rate.interval is None:
-        return
-    low, high = coding.rate.interval
-    text = f"It passes {coding.rate.passed} of {coding.rate.attempted} problems ({low:.2f} to {high:.2f})"
-    if coding.paired is not None:
-        more, fewer = coding.paired.only_second, coding.paired.only_first
-        text += (
-            f", {more} that no speculation fails, and fails {fewer} that it passes "
-            f"(McNemar p = {coding.paired.p_value:.2f})"
-            if coding.paired.discordant
-            else ", the same ones as no speculation"
-        )
-    yield f"{text}."
-
-
-def _where_off(conclusion: Conclusion) -> Iterable[str]:
-    """A sentence on the cells where speculation does not pay."""
-    off = [cell for cell in conclusion.cells if cell.config == NO_SPECULATION]
-    sure = [cell for cell in off if cell.certainty is Certainty.SURE]
-    unsure = [cell for cell in off if cell.certainty is not Certainty.SURE]
-    for cells, what in ((sure, "Turn speculation off at"), (unsure, "Speculation may not pay at")):
-        if cells and conclusion.answer is not Answer.OFF:
-            places = "; ".join(f"context {cell.context}, concurrency {cell.concurrency}" for cell in cells)
-            yield f"{what}: {places}."
 
 
 def _trials(conclusion: Conclusion, spec: SweepSpec) -> list[str]:
@@ -232,7 +154,7 @@ def _finals(conclusion: Conclusion) -> list[str]:
 
 
 def _own(gain: Gain | None, itself: bool) -> str:
-    return _number(1.0) if itself and gain is not None else _gain(gain)
+    return _number(1.0) if itself and gain is not None else gain_text(gain)
 
 
 def _cells(conclusion: Conclusion) -> list[str]:

@@ -123,7 +123,8 @@ def resolve(point: Mapping[str, Scalar]) -> EngineConfig:
 
 def size_key(config: EngineConfig) -> tuple[int, ...]:
     """Orders configurations by what they ask of the machine: what decides a tie."""
-    rank = (Algorithm.NONE, Algorithm.CHAIN, Algorithm.TREE).index(config.algorithm)
+    order = (Algorithm.NONE, Algorithm.CHAIN_UNRESTRICTED, Algorithm.CHAIN, Algorithm.TREE)
+    rank = order.index(config.algorithm)
     unlimited = config.window is None
     return (rank, config.budget or 0, config.topk or 0, int(unlimited), config.window or 0)
 

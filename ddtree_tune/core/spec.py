@@ -13,34 +13,15 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ddtree_tune.core.coding_spec import CodingSpec
 from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
+from ddtree_tune.core.engine_spec import EngineSpec
 from ddtree_tune.core.errors import SpecError
 from ddtree_tune.core.fields import Positive, Seconds, Strict
 from ddtree_tune.core.workload import Cell, Ends, load_matrix
 from ddtree_tune.core.yaml_text import read_mapping, sentence
 
 Family: TypeAlias = Literal["code", "maths", "chat"]
+Baseline: TypeAlias = Literal["none", "chain", "chain_unrestricted"]
 Window: TypeAlias = Annotated[int, Field(ge=1)] | Literal["none"]
-
-
-class EngineSpec(Strict):
-    """Which server every trial launches."""
-
-    kind: Literal["builtin"] = "builtin"
-    """``builtin`` is the embedded engine; it needs no GPU."""
-    model: str | None = None
-    """Folder of the target; the shipped one when absent."""
-    draft_model: str | None = None
-    """Folder of the drafter; the shipped one when absent."""
-    args: tuple[str, ...] = Field(default=(), strict=False)
-    """Arguments added to every launch."""
-    env: dict[str, str] = Field(default_factory=dict)
-    """Variables added to every launch."""
-    start_deadline_s: Seconds = 60.0
-    """Launch to ready, at most."""
-    stall_s: Seconds = 30.0
-    """No token for as long ends a trial."""
-    stop_grace_s: Seconds = 5.0
-    """SIGTERM to SIGKILL."""
 
 
 class Range(Strict):
@@ -211,8 +192,9 @@ class SweepSpec(Strict):
     """Which server runs."""
     space: SpaceSpec
     """What is varied."""
-    baselines: Annotated[tuple[Literal["none", "chain"], ...], Field(min_length=1, strict=False)] = ("none", "chain")
-    """Measured first and shown beside every setting; ``none`` is required."""
+    baselines: Annotated[tuple[Baseline, ...], Field(min_length=1, strict=False)] = ("none", "chain")
+    """Measured first and shown beside every setting; ``none`` is required. ``chain`` runs under the limits
+    that the build's trees have, ``chain_unrestricted`` as one would serve it."""
     seeds: Annotated[tuple[Point, ...], Field(strict=False)] = ()
     """Hand-picked settings, measured after the baselines."""
     load: LoadSpec
@@ -230,6 +212,11 @@ class SweepSpec(Strict):
             raise ValueError("load.concurrency must hold at least one number of requests in flight, but got none")
         if "none" not in self.baselines:
             raise ValueError(f"baselines must contain none, the base of every gain, but got {list(self.baselines)}")
+        if "chain_unrestricted" in self.baselines and self.engine.kind == "builtin":
+            raise ValueError(
+                "baselines must have chain_unrestricted with engine.kind sglang alone, whose trees limit the chain, "
+                "but got it with kind: builtin"
+            )
         first = len(set(self.baselines)) + len({seed.config().config_id for seed in self.seeds})
         if self.search.trials < first:
             raise ValueError(

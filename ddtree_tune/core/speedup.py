@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 NO_SPECULATION = EngineConfig(Algorithm.NONE)
 PLAIN_CHAIN = EngineConfig(Algorithm.CHAIN)
+UNRESTRICTED_CHAIN = EngineConfig(Algorithm.CHAIN_UNRESTRICTED)
+BASELINES = (NO_SPECULATION, PLAIN_CHAIN, UNRESTRICTED_CHAIN)
+"""What every setting is shown beside; everything else is searched."""
 
 
 @dataclass(frozen=True, slots=True)

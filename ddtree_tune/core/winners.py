@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ddtree_tune.core.engine import Algorithm, EngineConfig
 from ddtree_tune.core.space import size_key
-from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
+from ddtree_tune.core.speedup import BASELINES, NO_SPECULATION, PLAIN_CHAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.measurements import Gain, Measurements
     from ddtree_tune.core.workload import Cell
 
@@ -106,9 +106,9 @@ def _certainty(
     table: Measurements, winner: EngineConfig, cell: str, unfit: frozenset[EngineConfig]
 ) -> tuple[Certainty, EngineConfig | None]:
     """How sure the winner is, and of a tie with what."""
-    tree = winner.algorithm is Algorithm.TREE
+    searched = winner not in BASELINES
     others = [arm for arm in table.arms if arm != winner and arm not in unfit]
-    others = [arm for arm in others if not (tree and arm.algorithm is Algorithm.TREE)]
+    others = [arm for arm in others if not (searched and arm not in BASELINES)]
     gains = {arm: gain for arm in others if (gain := table.gain(winner, arm, cell)) is not None}
     if not gains or any(gain.sure is None for gain in gains.values()):
         return Certainty.ONCE, None

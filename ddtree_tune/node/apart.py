@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from ddtree_tune.core.errors import LoadError, TuneError, boundary
 from ddtree_tune.node.loadgen import NodeLoader
+from ddtree_tune.ports import CHECK_PERIOD_S
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.spec import LoadSpec
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
+    from ddtree_tune.ports import Check
 
 _GRACE_S = 2.0
 
@@ -41,7 +43,7 @@ class LoaderProcess:
             self._process.kill()
         self._pipe.close()
 
-    def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
+    def run(self, endpoint: Endpoint, cell: Cell, repeat: int, check: Check) -> CellRun:
         """See ``ports.Loader``.
 
         Raises:
@@ -49,6 +51,8 @@ class LoaderProcess:
         """
         try:
             self._pipe.send((endpoint, cell, repeat))
+            while not self._pipe.poll(CHECK_PERIOD_S):
+                check()
             result: CellRun | TuneError = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join(_GRACE_S)

@@ -74,6 +74,7 @@ class EngineClient:
         self._template = None if endpoint.template is None else chat_template(endpoint.template)
         self._timeout_s = timeout_s
         self._extensions = endpoint.extensions
+        self._options = dict(endpoint.template_options)
         self._counting: _Counting | None = None
         self._ahead: asyncio.Task[Wire | None] | None = None
         self._is_quick = False
@@ -244,6 +245,8 @@ class EngineClient:
             body["return_spec_tokens_details"] = True
             if request.ignore_eos:
                 body["ignore_eos"] = True
+            if self._options:
+                body["chat_template_kwargs"] = self._options
         return "/v1/chat/completions", body | dict(request.extra), read_chat
 
     def _native_prompt(self, request: ChatRequest) -> str | None:
@@ -252,7 +255,7 @@ class EngineClient:
             return request.prompt
         if self._template is None:
             return "\n\n".join(message["content"] for message in request.messages)
-        return self._template.render(request.messages)
+        return self._template.render(request.messages, self._options)
 
     async def _stream(
         self, path: str, data: bytes, read: Callable[[str, int, LiveTrace], None], live: LiveTrace

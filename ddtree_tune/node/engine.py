@@ -11,22 +11,24 @@ import asyncio
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, LaunchPlan, Slot
+from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, LaunchPlan, Slot, Starting
+from ddtree_tune.core.engine_spec import FAKED_ACCEPTANCE
 from ddtree_tune.core.errors import EngineError, FailureClass, boundary
-from ddtree_tune.core.faults import classify
+from ddtree_tune.core.faults import Fault, classify
+from ddtree_tune.core.server_log import ServerLog
 from ddtree_tune.node.client import EngineClient
 from ddtree_tune.node.probe import run_probe
+from ddtree_tune.node.sockets import HOST, POLL_S, fresh_ports, listening, owns_port, wait_free
 from ddtree_tune.node.supervise import GRACE_VARIABLE
 
 if TYPE_CHECKING:
@@ -35,10 +37,9 @@ if TYPE_CHECKING:
     from ddtree_tune.core.gate import Probe
     from ddtree_tune.core.spec import SweepSpec
 
-HOST = "127.0.0.1"
-LOG_TAIL_BYTES = 6_000
 LOG_KEPT_BYTES = 1_000_000
-POLL_S = 0.05
+HEALTH_S = 2.0
+"""Most time for one look at ``/health``; SGLang answers it only after it has generated a token."""
 
 
 @dataclass
@@ -49,11 +50,36 @@ class _Running:
     process: subprocess.Popen[bytes]
     folder: Path
     launched: float
+    deadline_s: float
+    seen: ServerLog = field(default_factory=ServerLog)
+    read_to: int = 0
+    """Bytes of the log that were seen."""
     ready: bool = False
 
     @property
     def log(self) -> Path:
         return self.folder / "server.log"
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.launched
+
+    def look(self) -> ServerLog:
+        """Read what the server has written since."""
+        with self.log.open("rb") as log:
+            log.seek(self.read_to)
+            text = log.read()
+        self.read_to += len(text)
+        self.seen.feed(text.decode(errors="replace"))
+        return self.seen
+
+    def fault(self) -> Fault | None:
+        """Why the server is gone, or will be; None while it is well."""
+        code = self.process.poll()
+        seen = self.look()
+        if code is None and seen.fatal is None:
+            return None
+        return classify(seen.tail, _exit_code(code), ready=self.ready, phase=seen.phase, lost=code is None)
 
 
 class NodeEngine:
@@ -66,99 +92,36 @@ class NodeEngine:
         self._node_id = node_id
         self._running: _Running | None = None
 
-    def start(self, config: EngineConfig) -> EngineHandle:
-        """Launch a server and wait until it answers.
+    def launch(self, config: EngineConfig) -> None:
+        """Start a server's process.
 
         Raises:
-            EngineError: it ended, or was not ready within the spec's deadline.
+            EngineError: this machine cannot run one now.
         """
         if self._running is not None:
-            raise EngineError("a node runs one server at a time, but got a second start; stop the first")
-        running = self._running = self._launch(config)
-        deadline = running.launched + self._spec.engine.start_deadline_s
-        while True:
-            code = running.process.poll()
-            if code is not None:
-                fault = classify(self._tail(running), _exit_code(code), ready=False)
-                raise EngineError(fault.reason, fault.failure)
-            if self._answers(running.plan):
-                running.ready = True
-                break
-            if time.monotonic() > deadline:
-                raise EngineError(
-                    f"the server must be ready within {self._spec.engine.start_deadline_s:g} s, but got no answer on "
-                    f"{running.plan.base_url}/health; raise engine.start_deadline_s or read the log",
-                    FailureClass.STARTUP_TIMEOUT,
-                )
-            time.sleep(POLL_S)
-        return EngineHandle(
-            endpoint=Endpoint(running.plan.base_url, running.plan.served_model_name),
-            plan=running.plan,
-            pid=running.process.pid,
-            node_id=self._node_id,
-            ready_s=time.monotonic() - running.launched,
-        )
-
-    def probe(self, handle: EngineHandle) -> Probe:
-        """Gather what the gate judges, within the gate's deadline."""
-        owned = _owns_port(handle.pid, handle.plan.port)
-        alive = self.state().alive
-        with boundary(EngineError, "probe the server"):
-            return asyncio.run(
-                run_probe(handle.endpoint, self._spec.gate, self._spec.max_concurrency, alive=alive, port_owned=owned)
-            )
-
-    def state(self) -> EngineState:
-        """Say how the server is doing; not alive when none was launched."""
-        running = self._running
-        if running is None:
-            return EngineState(alive=False, reason="no server was launched")
-        tail = self._tail(running)
-        code = running.process.poll()
-        if code is None:
-            return EngineState(alive=True, log_tail=tail)
-        fault = classify(tail, _exit_code(code), ready=running.ready)
-        return EngineState(
-            alive=False, exit_code=_exit_code(code), failure=fault.failure, reason=fault.reason, log_tail=tail
-        )
-
-    def stop(self) -> str:
-        """End the server and all its processes; return the end of its log.
-
-        Raises:
-            EngineError: the port did not come free.
-        """
-        running, self._running = self._running, None
-        if running is None:
-            return ""
-        if running.process.stdin:
-            running.process.stdin.close()
-        grace = self._spec.engine.stop_grace_s
-        try:
-            running.process.wait(grace + 5)
-        except subprocess.TimeoutExpired:
-            running.process.kill()  # its death kills the server through the kernel
-            running.process.wait()
-        log = running.log.read_bytes()[-LOG_KEPT_BYTES:].decode(errors="replace")
-        shutil.rmtree(running.folder, ignore_errors=True)
-        _wait_port_free(running.plan.port, grace + 5)
-        return log
-
-    def _launch(self, config: EngineConfig) -> _Running:
+            raise EngineError("a node runs one server at a time, but got a second launch; stop the first")
         spec = self._spec.engine
+        port, *further = fresh_ports()
         slot = Slot(
             host=HOST,
-            port=_fresh_port(),
+            port=port,
             served_model_name=f"{self._name}-{secrets.token_hex(4)}",
             model=spec.model,
             draft_model=spec.draft_model,
             max_running_requests=self._spec.max_concurrency,
+            further_ports=tuple(further),
             args=spec.args,
             env=tuple(sorted(spec.env.items())),
         )
         plan = self._dialect.plan(config, slot)
-        folder = Path(tempfile.mkdtemp(prefix="ddtree-tune-"))
         env = os.environ | dict(plan.env) | {GRACE_VARIABLE: str(spec.stop_grace_s), "PYTHONUNBUFFERED": "1"}
+        if env.get(FAKED_ACCEPTANCE, "0") not in {"", "0"}:
+            raise EngineError(
+                f"{FAKED_ACCEPTANCE}, which fakes acceptance, must not be set on a node that is measured, but got "
+                f"{env[FAKED_ACCEPTANCE]}; unset it where the node's processes start",
+                FailureClass.DIRTY_NODE,
+            )
+        folder = Path(tempfile.mkdtemp(prefix="ddtree-tune-"))
         # A plan says "python" so that people can paste it; here it means the interpreter that runs us.
         argv = [sys.executable if plan.argv[0] == "python" else plan.argv[0], *plan.argv[1:]]
         with boundary(EngineError, "launch the server"), (folder / "server.log").open("wb") as log:
@@ -169,62 +132,135 @@ class NodeEngine:
                 stderr=subprocess.STDOUT,
                 env=env,
             )
-        return _Running(plan, process, folder, time.monotonic())
+        deadline_s = spec.deadline_s(_weight_bytes(spec.model))
+        self._running = _Running(plan, process, folder, time.monotonic(), deadline_s)
 
-    def _answers(self, plan: LaunchPlan) -> bool:
-        async def ask() -> bool:
-            async with EngineClient(Endpoint(plan.base_url, plan.served_model_name), timeout_s=2, stall_s=2) as client:
-                try:
-                    await client.get_text("/health")
-                except EngineError:
-                    return False
-                return True
+    def ready(self, wait_s: float) -> Starting | EngineHandle:
+        """Wait for the launched server, a while at most; see ``ports.Engine``.
 
-        return _listening(plan.port) and asyncio.run(ask())
+        Raises:
+            EngineError: it ended, its log says that it is lost, or the deadline has passed.
+        """
+        running = self._held()
+        until = time.monotonic() + wait_s
+        phase = running.seen.phase
+        while True:
+            if (fault := running.fault()) is not None:
+                raise EngineError(fault.reason, fault.failure)
+            if _answers(running.plan):
+                running.ready = True
+                break
+            if running.seconds > running.deadline_s:
+                raise EngineError(
+                    f"the server must be ready within {running.deadline_s:.0f} s, but got no answer on "
+                    f"{running.plan.base_url}/health while {running.seen.phase}; raise engine.start_deadline_s or read "
+                    "the log",
+                    FailureClass.STARTUP_TIMEOUT,
+                )
+            if time.monotonic() > until or running.seen.phase != phase:
+                return Starting(running.seen.phase, running.seconds, running.deadline_s)
+            time.sleep(POLL_S)
+        return EngineHandle(
+            endpoint=Endpoint(
+                running.plan.base_url,
+                running.plan.served_model_name,
+                template_options=tuple(sorted(self._spec.engine.chat_template_kwargs.items())),
+            ),
+            plan=running.plan,
+            pid=running.process.pid,
+            node_id=self._node_id,
+            ready_s=running.seconds,
+        )
 
-    def _tail(self, running: _Running) -> str:
-        with running.log.open("rb") as log:
-            log.seek(max(0, running.log.stat().st_size - LOG_TAIL_BYTES))
-            return log.read().decode(errors="replace")
-
-
-def _exit_code(supervised: int) -> int:
-    """The server's own code from the supervisor's: 128 + n is signal n."""
-    return 128 - supervised if supervised > 128 else supervised
-
-
-def _fresh_port() -> int:
-    """A port that the system gives and on which nobody listens."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        return int(listener.getsockname()[1])
-
-
-def _listening(port: int) -> bool:
-    """Whether anybody accepts connections there."""
-    with socket.socket() as probe:
-        probe.settimeout(0.5)
-        return probe.connect_ex((HOST, port)) == 0
-
-
-def _wait_port_free(port: int, limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
-    while _listening(port):
-        if time.monotonic() > deadline:
-            raise EngineError(
-                f"port {port} must be free after the server was stopped, but got a listener still after {limit_s:g} s",
-                FailureClass.DIRTY_NODE,
+    def probe(self, handle: EngineHandle) -> Probe:
+        """Gather what the gate judges, within the gate's deadline."""
+        owned = owns_port(_tree(handle.pid), handle.plan.port)
+        spec, alive = self._spec, self.state().alive
+        with boundary(EngineError, "probe the server"):
+            return asyncio.run(
+                run_probe(
+                    handle.endpoint, spec.gate, spec.max_concurrency, alive=alive, port_owned=owned, engine=spec.engine
+                )
             )
-        time.sleep(POLL_S)
+
+    def state(self) -> EngineState:
+        """Say how the server is doing; not alive when none was launched."""
+        running = self._running
+        if running is None:
+            return EngineState(alive=False, reason="no server was launched")
+        fault = running.fault()
+        seen = running.seen
+        if fault is None:
+            return EngineState(alive=True, log_tail=seen.tail, graphs=seen.graphs)
+        code = _exit_code(running.process.poll())
+        return EngineState(
+            alive=False,
+            exit_code=code,
+            failure=fault.failure,
+            reason=fault.reason,
+            log_tail=seen.tail,
+            graphs=seen.graphs,
+        )
+
+    def stop(self) -> str:
+        """End the server and all its processes; return the end of its log.
+
+        Raises:
+            EngineError: a port did not come free.
+        """
+        running, self._running = self._running, None
+        if running is None:
+            return ""
+        if running.process.stdin:
+            running.process.stdin.close()
+        spec = self._spec.engine
+        try:
+            running.process.wait(spec.stop_grace_s + 5)
+        except subprocess.TimeoutExpired:
+            running.process.kill()  # its death kills the server through the kernel
+            running.process.wait()
+        log = running.log.read_bytes()[-LOG_KEPT_BYTES:].decode(errors="replace")
+        shutil.rmtree(running.folder, ignore_errors=True)
+        wait_free((running.plan.port, *running.plan.further_ports), spec.release_s)
+        return log
+
+    def _held(self) -> _Running:
+        if self._running is None:
+            raise EngineError("a server must be launched first, but got a call before launch")
+        return self._running
 
 
-def _owns_port(pid: int, port: int) -> bool | None:
-    """Whether the process or a descendant listens on the port; None if the system does not say."""
+def _answers(plan: LaunchPlan) -> bool:
+    """Whether the server says that it is well."""
+
+    async def ask() -> bool:
+        at = Endpoint(plan.base_url, plan.served_model_name)
+        async with EngineClient(at, timeout_s=HEALTH_S, stall_s=HEALTH_S) as client:
+            try:
+                await client.get_text("/health")
+            except EngineError:
+                return False
+            return True
+
+    return listening(plan.port) and asyncio.run(ask())
+
+
+def _exit_code(supervised: int | None) -> int | None:
+    """The server's own code from the supervisor's: 128 + n is signal n."""
+    return 128 - supervised if supervised is not None and supervised > 128 else supervised
+
+
+def _tree(pid: int) -> set[int]:
+    """A process and its descendants."""
     try:
-        ours = {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
-        connections = psutil.net_connections("tcp")
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
     except (psutil.AccessDenied, psutil.NoSuchProcess):
+        return {pid}
+
+
+def _weight_bytes(model: str | None) -> int | None:
+    """Size of a model's folder; None for what is none here, as a name on a hub."""
+    folder = Path(model) if model is not None else None
+    if folder is None or not folder.is_dir():
         return None
-    listening = [one for one in connections if one.status == psutil.CONN_LISTEN and one.laddr]
-    owners = {one.pid for one in listening if one.laddr and one.laddr.port == port}
-    return bool(owners & ours) if owners - {None} else None
+    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

@@ -162,8 +162,32 @@ class Job:
             )
 
 
+def prompts_of(load: LoadSpec, seed: int) -> Prompts:
+    """What a load asks, in as many streams as its cells, repeats, tries and phases need.
+
+    Raises:
+        LoadError: the prompts cannot be read.
+    """
+    streams = len(load.cells()) * load.repeats * _TRIES * len(Phase)
+    return load_prompts(load.prompts, seed=seed, streams=streams, families=load.families)
+
+
+def streams_of(load: LoadSpec, cell: Cell, repeat: int, tried: int = 0) -> dict[Phase, int]:
+    """Which stream of ``prompts_of`` each phase of one repeat takes.
+
+    Args:
+        load: the matrix.
+        cell: one of its cells.
+        repeat: which repeat.
+        tried: how often the repeat was measured before.
+    """
+    cells = load.cells()
+    first = ((tried * len(cells) + cells.index(cell)) * load.repeats + repeat) * len(Phase)
+    return {phase: first + at for at, phase in enumerate(Phase)}
+
+
 class NodeLoader:
-    """``ports.Loader`` on this machine: every cell of a load, each repeat with prompts of its own."""
+    """Measures the cells of a load on this machine, each repeat with prompts of its own."""
 
     def __init__(self, load: LoadSpec, *, seed: int, stall_s: float) -> None:
         """Read the prompts.
@@ -176,15 +200,12 @@ class NodeLoader:
         self._load = load
         self._seed = seed
         self._limits = Limits(stall_s=stall_s)
-        self._cells = load.cells()
-        streams = len(self._cells) * load.repeats * _TRIES * len(Phase)
-        prompts = load_prompts(load.prompts, seed=seed, streams=streams, families=load.families)
-        self._prompts = RememberedPrompts(prompts)
+        self._prompts = RememberedPrompts(prompts_of(load, seed))
         self._counts: dict[Endpoint, Counts] = {}
         self._tried: dict[tuple[Endpoint, Cell, int], int] = {}
 
     def run(self, endpoint: Endpoint, cell: Cell, repeat: int) -> CellRun:
-        """See ``ports.Loader``.
+        """Measure one repeat of one cell.
 
         Raises:
             EngineError: the server hangs, or cannot count the prompts.
@@ -192,7 +213,6 @@ class NodeLoader:
         """
         tried = self._tried.get((endpoint, cell, repeat), 0)
         self._tried[endpoint, cell, repeat] = (tried + 1) % _TRIES
-        first = ((tried * len(self._cells) + self._cells.index(cell)) * self._load.repeats + repeat) * len(Phase)
         job = Job(
             endpoint=endpoint,
             cell=cell,
@@ -200,7 +220,7 @@ class NodeLoader:
             seed=self._seed,
             limits=self._limits,
             prompts=self._prompts,
-            streams={phase: first + at for at, phase in enumerate(Phase)},
+            streams=streams_of(self._load, cell, repeat, tried),
             counts=self._counts.setdefault(endpoint, Counts()),
         )
         processes = self._load.processes or crew_size(cell)

@@ -125,6 +125,14 @@ class _Charged(_Reply, frozen=True):
     meta_info: MetaInfo = MetaInfo()
 
 
+class _Counted(_Reply, frozen=True):
+    meta_info: MetaInfo = MetaInfo()
+
+
+class _Once(_Reply, frozen=True):
+    choices: tuple[_Counted, ...] = ()
+
+
 def counted(reply: Any) -> int:
     """The count that ``/tokenize`` answers.
 
@@ -149,3 +157,14 @@ def charged(reply: dict[str, Any]) -> int:
             "a reply must hold usage or meta_info with prompt_tokens, but got neither; see the server's log"
         )
     return prompt_tokens
+
+
+def counters(reply: dict[str, Any]) -> SpecCounters | None:
+    """Speculation of a whole chat reply, which holds ``meta_info`` with its choice; None if it does not say.
+
+    Raises:
+        EngineError: the reply is none.
+    """
+    with boundary(EngineError, "read the speculation of a reply"):
+        once = msgspec.convert(reply, _Once)
+    return once.choices[0].meta_info.counters() if once.choices else None

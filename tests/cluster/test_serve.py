@@ -13,6 +13,7 @@ from ray import serve
 from ddtree_tune.cluster.serve import EngineApp, ServedEngine
 from ddtree_tune.core.errors import EngineError, FailureClass
 from ddtree_tune.core.spec import SweepSpec
+from tests.node.launching import start
 from tests.node.test_engine import CONFIG, SPEC, ScriptDialect, gone, listening
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_nodes")]
@@ -39,7 +40,7 @@ def test_trials_share_an_application_and_each_has_an_engine_of_its_own():
     ports = set()
     for name in ("trial-1", "trial-2"):
         engine = ServedEngine(app, name=name)
-        handle = engine.start(CONFIG)
+        handle = start(engine, CONFIG)
         assert listening(handle.plan.port)
         assert handle.endpoint.served_model_name.startswith(f"{name}-")
         assert engine.state().alive
@@ -57,9 +58,9 @@ def test_trials_share_an_application_and_each_has_an_engine_of_its_own():
 
 def test_an_engine_that_a_trial_left_behind_is_ended_before_the_next_one_starts():
     app = served("ok", "engine-e")
-    left = ServedEngine(app, name="trial-1").start(CONFIG)
+    left = start(ServedEngine(app, name="trial-1"), CONFIG)
     following = ServedEngine(app, name="trial-2")
-    following.start(CONFIG)
+    start(following, CONFIG)
     assert not listening(left.plan.port)
     following.stop()
     app.delete()
@@ -69,7 +70,7 @@ def test_an_engine_that_ends_at_start_keeps_its_class_across_serve():
     app = served("oom", "engine-b")
     engine = ServedEngine(app, name="trial-1")
     with pytest.raises(EngineError, match="CUDA out of memory") as raised:
-        engine.start(CONFIG)
+        start(engine, CONFIG)
     assert raised.value.failure is FailureClass.STARTUP_OOM
     assert "CUDA out of memory" in engine.state().log_tail
     engine.stop()
@@ -79,7 +80,7 @@ def test_an_engine_that_ends_at_start_keeps_its_class_across_serve():
 def test_a_replica_that_serve_restarts_holds_no_engine_and_the_next_trial_gets_a_fresh_one(tmp_path):
     app = served("ok", "engine-c", tmp_path / "pids")
     engine = ServedEngine(app, name="trial-1")
-    handle = engine.start(CONFIG)
+    handle = start(engine, CONFIG)
     (server,) = json.loads((tmp_path / "pids").read_text())
     replica = psutil.Process(handle.pid).parent().pid
     os.kill(replica, signal.SIGKILL)
@@ -95,7 +96,7 @@ def test_a_replica_that_serve_restarts_holds_no_engine_and_the_next_trial_gets_a
     with pytest.raises(EngineError, match="restarted"):
         engine.stop()
     following = ServedEngine(app, name="trial-2")
-    assert listening(following.start(CONFIG).plan.port)
+    assert listening(start(following, CONFIG).plan.port)
     following.stop()
     app.delete()
 
@@ -107,7 +108,7 @@ def test_an_engine_ends_with_the_trial_that_held_its_lease(tmp_path):
     class Trial:
         def start(self):
             self.app = served("ok", "engine-d", pids)
-            return ServedEngine(self.app, name="trial-1").start(CONFIG)
+            return start(ServedEngine(self.app, name="trial-1"), CONFIG)
 
     trial = Trial.remote()
     handle = ray.get(trial.start.remote())

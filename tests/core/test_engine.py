@@ -44,7 +44,7 @@ def test_the_canonical_form_is_stable_and_reads_back_without_a_difference(config
     dialect = BuiltinDialect()
     canonical = dialect.canonical(config)
     assert dialect.canonical(canonical) == canonical
-    assert differences(canonical, dialect.read_back(server_info(canonical))) == ()
+    assert differences(canonical, dialect.read_back(server_info(canonical), canonical)) == ()
 
 
 @given(configs, configs)
@@ -76,13 +76,13 @@ def test_a_server_that_does_not_say_what_it_resolved_is_an_error_that_names_the_
     info = server_info(EngineConfig(Algorithm.TREE, 8, 4, None))
     del info[field]
     with pytest.raises(EngineError, match=field):
-        BuiltinDialect().read_back(info)
+        BuiltinDialect().read_back(info, EngineConfig(Algorithm.TREE, 8, 4, None))
 
 
 def test_every_differing_knob_is_named():
     asked = EngineConfig(Algorithm.TREE, 32, 4, 256)
     info = server_info(asked) | {"speculative_ddtree_budget": 15, "speculative_draft_window_size": None}
-    found = differences(asked, BuiltinDialect().read_back(info))
+    found = differences(asked, BuiltinDialect().read_back(info, asked))
     assert [str(one) for one in found] == [
         "budget asked 32, server resolved 15",
         "window asked 256, server resolved None",

@@ -124,7 +124,7 @@ DIFFERENCE = Difference("budget", 8, 15)
         ),
         (
             {"reference": "thought. ```python\ndef clamp(a)", "lossless": "fatal"},
-            FailureClass.NOT_LOSSLESS,
+            FailureClass.LOSSY,
             "after 29 characters",
         ),
     ],

@@ -10,7 +10,8 @@ from ddtree_tune.core.engine import Difference
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.plan import plan as plan_of
 from ddtree_tune.core.record import Origin
-from ddtree_tune.core.report import answer_lines, headline, plan_lines, winner_script
+from ddtree_tune.core.headline import headline
+from ddtree_tune.core.report import answer_lines, plan_lines, winner_script
 from ddtree_tune.core.spec import FinalSpec
 from ddtree_tune.core.tables import WIDTH, cut, text_table
 from ddtree_tune.node.search import Study

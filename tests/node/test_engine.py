@@ -20,6 +20,7 @@ from ddtree_tune.core.engine import Algorithm, EngineConfig, LaunchPlan
 from ddtree_tune.core.errors import EngineError, FailureClass
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.engine import NodeEngine
+from tests.node.launching import start
 
 SERVER = str(Path(__file__).with_name("lifecycle_server.py"))
 SPEC = """
@@ -66,7 +67,7 @@ def listening(port):
 
 def test_a_server_is_launched_under_a_fresh_name_and_stopped_for_good():
     owner = engine("ok")
-    first = owner.start(CONFIG)
+    first = start(owner, CONFIG)
     assert owner.state().alive
     assert first.endpoint.served_model_name.startswith("trial-1-")
     assert 0 < first.ready_s < 8
@@ -74,7 +75,7 @@ def test_a_server_is_launched_under_a_fresh_name_and_stopped_for_good():
     assert "ready" in log
     assert not listening(first.plan.port)
     assert not owner.state().alive
-    second = owner.start(CONFIG)
+    second = start(owner, CONFIG)
     assert (second.endpoint.served_model_name, second.plan.port) != (first.endpoint.served_model_name, first.plan.port)
     owner.stop()
     assert owner.stop() == ""
@@ -92,7 +93,7 @@ def test_a_server_that_ends_at_start_ends_the_wait_at_once_with_its_reason(mode,
     owner = engine(mode)
     begun = time.monotonic()
     with pytest.raises(EngineError, match=words) as raised:
-        owner.start(CONFIG)
+        start(owner, CONFIG)
     assert raised.value.failure is failure
     assert time.monotonic() - begun < 5
     assert not owner.state().alive
@@ -102,14 +103,14 @@ def test_a_server_that_ends_at_start_ends_the_wait_at_once_with_its_reason(mode,
 def test_a_server_that_never_answers_ends_at_the_deadline():
     owner = engine("never_ready")
     with pytest.raises(EngineError, match="ready within 8 s") as raised:
-        owner.start(CONFIG)
+        start(owner, CONFIG)
     assert raised.value.failure is FailureClass.STARTUP_TIMEOUT
     owner.stop()
 
 
 def test_a_server_that_dies_later_is_seen_with_its_exit():
     owner = engine("dies_later")
-    handle = owner.start(CONFIG)
+    handle = start(owner, CONFIG)
     with contextlib.suppress(OSError):
         urllib.request.urlopen(f"{handle.endpoint.base_url}/die", timeout=5)
     assert gone([handle.pid])
@@ -121,7 +122,7 @@ def test_a_server_that_dies_later_is_seen_with_its_exit():
 @pytest.mark.parametrize("mode", ["ok", "stubborn", "forks"])
 def test_stop_ends_the_whole_tree_even_one_that_ignores_sigterm_or_leaves_the_session(mode, tmp_path):
     owner = engine(mode, tmp_path / "pids")
-    handle = owner.start(CONFIG)
+    handle = start(owner, CONFIG)
     pids = json.loads((tmp_path / "pids").read_text())
     owner.stop()
     assert gone([handle.pid, *pids], limit_s=1)
@@ -152,13 +153,13 @@ def test_nothing_outlives_its_owner_whoever_is_killed(victim, mode, tmp_path):
 
 def test_a_second_start_is_refused():
     owner = engine("ok")
-    owner.start(CONFIG)
+    start(owner, CONFIG)
     with pytest.raises(EngineError, match="one server at a time"):
-        owner.start(CONFIG)
+        start(owner, CONFIG)
     owner.stop()
 
 
 if __name__ == "__main__":
     # The owner that the test above kills.
-    print(engine(sys.argv[1], sys.argv[2]).start(CONFIG).pid, flush=True)
+    print(start(engine(sys.argv[1], sys.argv[2]), CONFIG).pid, flush=True)
     time.sleep(600)
