@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,6 @@ from ddtree_tune.core.engine import Route
 from ddtree_tune.core.errors import EXIT_INTERRUPTED, SpecError, TuneError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
 
@@ -52,6 +52,39 @@ def add_bench_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="new folder for the tables")
     parser.add_argument("--json", type=Path, help="file for a JSON list with one object per cell")
     parser.add_argument("--quiet", action="store_true", help="print the table only")
+
+
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``trace``."""
+    parser.add_argument("spec", type=Path, help="YAML of a sweep on the built-in engine; its prompts are traced")
+    parser.add_argument("--out", type=Path, required=True, help="file for the trace; packed if it ends with .gz")
+    parser.add_argument(
+        "--window", type=_window, default=None, help="last positions the drafter attends to, or none (none)"
+    )
+    parser.add_argument("--topk", type=_positive, default=8, help="candidates to keep of each position (8)")
+    parser.add_argument("--requests", type=_positive, default=4, help="of each cell of the load matrix (4)")
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``replay``."""
+    parser.add_argument("trace", type=Path, help="JSON lines as docs/replay.md has them, or the same with .gz")
+    parser.add_argument("--budgets", type=_sizes, help="nodes of the tree, as in 4,8,16 (usual ones up to 64)")
+    parser.add_argument("--topks", type=_sizes, help="candidates per position, as in 1,2,4 (usual ones that it holds)")
+    parser.add_argument("--json", type=Path, help="file for the same as JSON")
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, but got {text!r}")
+    return int(text)
+
+
+def _window(text: str) -> int | None:
+    return None if text == "none" else _positive(text)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(_positive(part) for part in text.split(","))
 
 
 def guarded(command: Callable[[], int]) -> int:

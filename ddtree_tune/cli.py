@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddtree_tune import __version__
-from ddtree_tune.arguments import add_bench_arguments, add_run_arguments, guarded
+from ddtree_tune.arguments import (
+    add_bench_arguments,
+    add_replay_arguments,
+    add_run_arguments,
+    add_trace_arguments,
+    guarded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     grade.add_argument("--json", action="store_true", help="print the summary as JSON")
     grade.add_argument("--allow-weak", action="store_true", help="resource limits alone where no sandbox works")
     grade.set_defaults(act=_grade)
+
+    traced = commands.add_parser("trace", help="draft at every position of a sweep's own replies (built-in engine)")
+    add_trace_arguments(traced)
+    traced.set_defaults(act=_trace)
+
+    replayed = commands.add_parser("replay", help="acceptance of every budget and topk, from one trace of drafts")
+    add_replay_arguments(replayed)
+    replayed.set_defaults(act=_replay)
 
     arguments = parser.parse_args(argv)
     return guarded(lambda: int(arguments.act(arguments)))
@@ -83,6 +97,27 @@ def _grade(arguments: argparse.Namespace) -> int:
     from ddtree_tune.node.grade_file import grade_command
 
     return grade_command(arguments.file, arguments.out, as_json=arguments.json, allow_weak=arguments.allow_weak)
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.builtin.options import fix_threads
+
+    fix_threads(1)
+    from ddtree_tune.tracing import trace_command
+
+    return trace_command(
+        arguments.spec,
+        arguments.out,
+        window=arguments.window,
+        topk=arguments.topk,
+        requests=arguments.requests,
+    )
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.node.replay_file import replay_command
+
+    return replay_command(arguments.trace, arguments.budgets, arguments.topks, arguments.json)
 
 
 if __name__ == "__main__":

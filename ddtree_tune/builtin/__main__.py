@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from ddtree_tune.builtin import options
@@ -11,9 +10,7 @@ from ddtree_tune.builtin import options
 def main() -> int:
     """Parse, fix the number of BLAS threads, and serve."""
     asked = options.parse(sys.argv[1:])
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
-        os.environ[variable] = str(asked.threads)
-    # NumPy reads those variables once, when it is loaded.
+    options.fix_threads(asked.threads)
     from ddtree_tune.builtin.launch import launch  # noqa: PLC0415
 
     return launch(asked, sys.argv)

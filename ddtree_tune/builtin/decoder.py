@@ -104,15 +104,20 @@ class Decoder:
         self._clock = clock
         self.use(speculation)
 
-    def use(self, speculation: Speculation) -> None:
+    def use(self, speculation: Speculation, drafting: Drafting | None = None) -> None:
         """Speculate otherwise from the next step on; no wider than what was allocated for.
 
         After steps without speculation the drafter lacks their positions: go back to where it was
         used, or read the sequences anew.
+
+        Args:
+            speculation: resolved knobs.
+            drafting: what becomes of the drafter's scores; the speculation's own when None.
         """
         self.speculation = speculation
         self.times = StepTimes()
-        self._drafting = None if self._drafter is None or speculation.budget == 0 else Drafting(speculation)
+        speculates = self._drafter is not None and speculation.budget > 0
+        self._drafting = (drafting or Drafting(speculation)) if speculates else None
         self._taps = () if self._drafter is None or self._drafting is None else self._drafter.taps
 
     def read(self, parts: Sequence[Part]) -> None:

@@ -6,6 +6,7 @@ The number of BLAS threads must be set before NumPy is loaded, so the options ar
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,12 @@ class Options:
     max_model_len: int | None
     """None is the model's own."""
     stream_interval: int
+
+
+def fix_threads(count: int) -> None:
+    """Let BLAS use so many threads; it reads these variables once, when NumPy is loaded."""
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
+        os.environ[variable] = str(count)
 
 
 def parser() -> argparse.ArgumentParser:

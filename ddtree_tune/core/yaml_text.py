@@ -50,8 +50,14 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def sentence(error: ValidationError, source: str) -> str:
-    """Say the first problem of a validation in one sentence."""
+def sentence(error: ValidationError, source: str, whole: str = "the spec") -> str:
+    """Say the first problem of a validation in one sentence.
+
+    Args:
+        error: what pydantic found.
+        source: where the text came from.
+        whole: what all of it is called.
+    """
     found = error.errors()
     # Of a union, the branch that took the value's form says more than the one that refused it.
     closer = [one for one in found if one["type"] not in {"tuple_type", "model_type"}]
@@ -65,7 +71,7 @@ def sentence(error: ValidationError, source: str) -> str:
     message = first["msg"].removeprefix("Value error, ")
     value = first["input"]
     if first["type"] == "extra_forbidden":
-        section = path.rpartition(".")[0] or "the spec"
+        section = path.rpartition(".")[0] or whole
         return f"{source}: {section} must not have the unknown key {path.rpartition('.')[2]!r}, but got {value!r}"
     if first["type"] == "missing":
         return f"{source}: {path} must be given, but it is missing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ddtree_tune.node.live import ChatRequest, user
 from ddtree_tune.node.replies import charged
@@ -11,7 +11,7 @@ from ddtree_tune.node.replies import charged
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ddtree_tune.node.client import EngineClient
+    from ddtree_tune.node.live import Messages
 
 _SHORT, _LONG = 400, 4000
 """Characters of the two samples of each kind of text."""
@@ -36,6 +36,18 @@ class Counts:
     """Whether the server could not count."""
 
 
+class Client(Protocol):
+    """Whom a counter asks: a server's client, or a model's own tokenizer."""
+
+    async def count_tokens(self, messages: Messages) -> int | None:
+        """Tokens of a conversation, template included; None where nobody counts."""
+        ...
+
+    async def chat_once(self, request: ChatRequest) -> dict[str, Any]:
+        """A reply with its usage."""
+        ...
+
+
 class Counter:
     """Counts the tokens of one user message, chat template included.
 
@@ -44,7 +56,7 @@ class Counter:
     usage of the cell's own requests.
     """
 
-    def __init__(self, client: EngineClient, samples: Mapping[str, str], counts: Counts) -> None:
+    def __init__(self, client: Client, samples: Mapping[str, str], counts: Counts) -> None:
         """Set up.
 
         Args:
