@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coherence import judged
-from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
+from ddtree_tune.core.errors import INFRASTRUCTURE, Blame, FailureClass, blame
 from ddtree_tune.core.objective import Observation, Verdict, failure_class, observe, pooled_pass_rate
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.space import Space, size_key
@@ -54,6 +54,8 @@ class Agenda:
         """By trial id."""
         self.lost: Counter[Slot] = Counter()
         """How often the machinery broke under each slot."""
+        self._doubted: dict[Slot, None] = {}
+        """Slots that failed once in a way that may have been chance."""
         self.told: dict[Slot, list[TrialRecord]] = {}
         """What each slot left, losses aside, and judged: garbage is a failure."""
         self._left: list[tuple[Slot, TrialRecord]] = []
@@ -63,10 +65,15 @@ class Agenda:
         self._fixed = (*baselines, *(Slot(config, Origin.SEED) for config in seeds))
 
     def tell(self, slot: Slot, record: TrialRecord | None) -> None:
-        """Take in one trial; None where it left no record. One that was interrupted was not tried."""
+        """Take in one trial; None where it left no record. One that was interrupted was not tried.
+
+        A failure that may have been chance is not believed at first: the slot is tried once more.
+        """
         failure = FailureClass.NODE_LOST if record is None else failure_class(record)
         if failure in INFRASTRUCTURE:
             self.lost[slot] += failure is not FailureClass.INTERRUPTED
+        elif failure is not None and blame(failure) is Blame.NOBODY and slot not in self._doubted:
+            self._doubted[slot] = None
         elif record is not None:
             self._left.append((slot, record))
             fresh = judged(one for _, one in self._left)
@@ -85,7 +92,7 @@ class Agenda:
 
     def due(self) -> Slot | None:
         """The next slot that needs no search: what comes first, what was lost, and the finals."""
-        known = dict.fromkeys((*self._fixed, *self.told, *self.lost))
+        known = dict.fromkeys((*self._fixed, *self.told, *self.lost, *self._doubted))
         ordered = (*(slot for slot in known if slot.origin is not Origin.FINAL), *self._finals())
         return next((slot for slot in ordered if self._open(slot)), None)
 
@@ -112,8 +119,12 @@ class Agenda:
 
     def untried(self) -> tuple[EngineConfig, ...]:
         """Points of the space that no slot has, in the space's order."""
-        tried = {slot.config.config_id for slot in (*self._fixed, *self.told, *self.lost, *self.running.values())}
+        tried = {slot.config.config_id for slot in self._touched()}
         return tuple(config for config_id, config in self.space.points.items() if config_id not in tried)
+
+    def _touched(self) -> tuple[Slot, ...]:
+        """Slots that were asked, run or are due first."""
+        return (*self._fixed, *self.told, *self.lost, *self._doubted, *self.running.values())
 
     def reference(self) -> str | None:
         """The baseline's greedy answer to the gate's question, once it is known."""

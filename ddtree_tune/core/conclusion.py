@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding_result import CodingResult, coding_results
 from ddtree_tune.core.coherence import judged
+from ddtree_tune.core.errors import Blame, blame
 from ddtree_tune.core.measurements import Gain, Measurements
 from ddtree_tune.core.objective import Verdict, failure_class, observe, pooled_pass_rate
 from ddtree_tune.core.record import Origin, TrialStatus
@@ -178,12 +179,22 @@ def _trees(table: Measurements, unfit: frozenset[EngineConfig]) -> list[EngineCo
 
 
 def _unfit(records: Sequence[TrialRecord], spec: SweepSpec) -> frozenset[EngineConfig]:
-    """Configurations that the engine refused or broke under, or that violate a constraint."""
+    """Configurations that the engine refused or broke under, or that violate a constraint.
+
+    Of failures that may be chance the first is none; see ``agenda``.
+    """
     plain = [record for record in records if record.config == NO_SPECULATION]
     base = pooled_rates(plain, NO_SPECULATION)
     base_pass_rate = pooled_pass_rate(plain)
     seen = ((record, observe(record, base, base_pass_rate, spec.search.pass_rate_margin)) for record in records)
-    unfit = {record.config for record, one in seen if one.verdict is not Verdict.LOST and not one.feasible}
+    unfit: set[EngineConfig] = set()
+    doubted: set[EngineConfig] = set()
+    for record, one in seen:
+        if one.verdict is Verdict.LOST or one.feasible:
+            continue
+        failure = failure_class(record)
+        chance = failure is not None and blame(failure) is Blame.NOBODY and record.config not in doubted
+        (doubted if chance else unfit).add(record.config)
     return frozenset(unfit - {NO_SPECULATION})
 
 

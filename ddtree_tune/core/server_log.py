@@ -24,7 +24,7 @@ _PHASES = (
 )
 _FATAL = re.compile(
     r"(Scheduler|DetokenizerManager|TokenizerManager|DataParallelController) hit an exception"
-    r"|Received sigquit from a child process|Initialization failed\."
+    r"|Received sigquit from a child process|SIGQUIT received|crashed with exit code|Initialization failed\."
 )
 """The front goes on answering for seconds after such a line and waits for crash dumps; nothing more comes of it."""
 _DECODE = re.compile(r"Decode batch.*cuda graph: (True|False)")

@@ -18,6 +18,7 @@ from ddtree_tune.core.speedup import score_against
 if TYPE_CHECKING:
     from rich.status import Status
 
+    from ddtree_tune.core.engine import Starting
     from ddtree_tune.core.metrics import CellMetrics
     from ddtree_tune.core.plan import Plan
     from ddtree_tune.core.record import Proposal, TrialRecord
@@ -88,6 +89,7 @@ class Progress(Display):
 
     def __post_init__(self) -> None:
         self._nodes = 1
+        self._phases: dict[str, str] = {}
         self._seconds: list[float] = [record.seconds for record in self.records]
         self._begun = time.monotonic()
 
@@ -110,12 +112,20 @@ class Progress(Display):
             self.say(f"{name} | {self._outcome(record)} | {event.record.seconds:.0f} s | {self._end()}")
         elif event.cell is not None:
             self.now(f"{name} | {cell_line(event.cell)}")
+        elif event.starting is not None:
+            self._begins(proposal, name, event.starting)
         elif event.ready_s is not None:
             self.now(f"{name} | server ready in {event.ready_s:.1f} s")
         elif event.pass_rate is not None:
             self.now(f"{name} | passed {outcome_text(event.pass_rate)} | {rate_text(event.pass_rate)}")
         else:
             self.now(f"{name} | {event.stage} passed")
+
+    def _begins(self, proposal: Proposal, name: str, starting: Starting) -> None:
+        """A server starts: a line for each thing that it begins, and not for each look at it."""
+        if self._phases.get(proposal.trial_id) != starting.phase:
+            self._phases[proposal.trial_id] = starting.phase
+            self.now(f"{name} | {starting.phase} ({starting.seconds:.0f} of at most {starting.deadline_s:.0f} s)")
 
     def _name(self, proposal: Proposal) -> str:
         total = self.plan.trials + self.plan.finals

@@ -6,7 +6,8 @@ from dataclasses import replace
 import optuna
 import pytest
 
-from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
+from ddtree_tune.core.conclusion import conclude
+from ddtree_tune.core.errors import INFRASTRUCTURE, Blame, FailureClass, blame
 from ddtree_tune.core.record import CellResult, Origin, TrialStatus
 from ddtree_tune.core.spec import FinalSpec
 from ddtree_tune.node.search import Study
@@ -164,11 +165,45 @@ def test_the_search_gives_up_when_the_engine_refuses_everything():
     def outcome(sweep, proposal):
         if proposal.origin is Origin.BASELINE:
             return measured(sweep, proposal)
-        return record(sweep, proposal, failure=FailureClass.STARTUP_CRASH)
+        return record(sweep, proposal, failure=FailureClass.CAPTURE_CRASH)
 
     asked, _ = drive(study, sweep, outcome)
     assert study.done
     assert len(asked) == 2 + 5  # as many refusals as trials were wanted
+
+
+DOUBTFUL = sorted(one for one in FailureClass if blame(one) is Blame.NOBODY)
+
+
+@pytest.mark.parametrize("failure", DOUBTFUL)
+@pytest.mark.parametrize("times", [1, 2, 9])
+def test_a_failure_that_may_be_chance_is_believed_the_second_time(failure, times):
+    sweep = spec()
+    study = Study(sweep, DIALECT)
+    shaky = tree(8, 4, 64)
+
+    def outcome(sweep, proposal):
+        tried = sum(one.config == shaky for one in failed)
+        if proposal.config == shaky and tried < times:
+            failed.append(proposal)
+            return record(sweep, proposal, failure=failure)
+        return measured(sweep, proposal)
+
+    failed = []
+    asked, told = drive(study, sweep, outcome)
+    searched = [one for one in asked if one.origin is not Origin.FINAL and one.config == shaky]
+    assert len(searched) == 2
+    assert searched[1].trial_id != searched[0].trial_id
+    place = study._space.place(shaky)
+    (seen,) = [one for one in study.snapshot().trials if one.params == place]
+    refused = times > 1
+    assert (seen.state is optuna.trial.TrialState.PRUNED) == refused
+    settings = {one.config: one.feasible for one in conclude(told, sweep).settings}
+    assert settings.get(shaky) is not False or refused
+    # A resumed sweep has as much doubt as one that never stopped.
+    begun = told[: 1 + next(i for i, one in enumerate(told) if one.config == shaky)]
+    again = Study(sweep, DIALECT, begun).ask()
+    assert again.config == shaky
 
 
 @pytest.mark.parametrize("failure", sorted(INFRASTRUCTURE - {FailureClass.INTERRUPTED}))
@@ -246,7 +281,7 @@ def test_a_sweep_ends_after_too_many_lost_trials():
 def test_without_the_plain_baseline_there_is_nothing_to_search_for():
     sweep = spec()
     study = Study(sweep, DIALECT)
-    study.tell(record(sweep, study.ask(), failure=FailureClass.STARTUP_CRASH))
+    study.tell(record(sweep, study.ask(), failure=FailureClass.INVALID_CONFIG))
     assert study.ask() is None
     assert study.done
     assert "no speculation" in study.stopped

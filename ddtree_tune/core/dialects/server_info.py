@@ -21,6 +21,7 @@ class _GraphPhase(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     max_bs: Count | None = None
+    backend: str | None = None
 
 
 class _Graphs(BaseModel):
@@ -87,8 +88,9 @@ class ServerInfo(BaseModel):
 
     @property
     def graph_batch(self) -> int | None:
-        """The largest batch that is decoded in a CUDA graph; None where the server does not say."""
-        return self.cuda_graph_config.decode.max_bs if self.cuda_graph_config else None
+        """The largest batch that is decoded in a CUDA graph, 0 without any; None where the server does not say."""
+        decode = self.cuda_graph_config.decode if self.cuda_graph_config else _GraphPhase()
+        return 0 if decode.backend == "disabled" else decode.max_bs
 
     def effective(
         self,
