@@ -132,14 +132,15 @@ class GpuWatch:
         return last if last is not None and time.perf_counter_ns() - last[-1].at_ns <= SILENCE_NS else None
 
     def between(self, start_ns: int, end_ns: int) -> GpuUse | None:
-        """What the GPUs did in a window; waits up to two seconds for the sample after its end.
+        """What the GPUs did in a window; waits for the sample after its end, until two seconds later.
 
         Args:
             start_ns: ``time.perf_counter_ns`` of any process of this host.
             end_ns: likewise.
         """
+        limit_s = max(0, end_ns + SILENCE_NS - time.perf_counter_ns()) / 1e9
         with self._news:
-            self._news.wait_for(lambda: self._why or self._later_than(end_ns), SILENCE_NS / 1e9)
+            self._news.wait_for(lambda: self._why or self._later_than(end_ns), limit_s)
             ticks = list(self._ticks)
         return use_of(ticks, start_ns, end_ns)
 
@@ -187,6 +188,7 @@ class GpuWatch:
         Args:
             own_pids: our processes on the GPUs; none before the launch.
         """
+
         def counts(one: GpuSample, process: GpuProcess) -> bool:
             return process.name is not None or (not own_pids and (one.memory_used_mib or 0) > TOLERANCE_MIB)
 
