@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddtree_tune.arguments import add_run_arguments, guarded
+from ddtree_tune.cluster.placement import submitted
 from ddtree_tune.cluster.sweep import run_sweep
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.dialects import select
@@ -62,6 +63,11 @@ def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
     """Run a new sweep in a folder of its own below ``results``."""
     spec = read_spec(spec_path)
     _check(spec)
+    if submitted() and not results.is_absolute():
+        raise SpecError(
+            f"--results must be an absolute path in a submitted job, but got {results}: its working directory is a "
+            "copy that is deleted"
+        )
     folder = results / f"{spec.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     store = Store(str(folder.resolve()))
     store.write_spec(spec_path.read_text(encoding="utf-8"))

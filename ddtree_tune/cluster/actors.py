@@ -122,7 +122,9 @@ class RemoteSink:
 
 def store_actor(store: Store) -> ActorHandle[Any]:
     """Put a store into an actor on this node."""
-    actor: ActorHandle[Any] = _StoreActor.options(num_cpus=0, scheduling_strategy=here()).remote(store.root)
+    actor: ActorHandle[Any] = _StoreActor.options(num_cpus=0, name="store", scheduling_strategy=here()).remote(
+        store.root
+    )
     return actor
 
 

@@ -14,15 +14,20 @@ if TYPE_CHECKING:
 
 
 class StudySearcher(Searcher):
-    """Hands the study's proposals to Tune and tells it the records."""
+    """Hands the study's proposals to Tune, as many at a time as there are nodes, and tells it the records."""
 
-    def __init__(self, study: Study) -> None:
+    def __init__(self, study: Study, nodes: int) -> None:
         super().__init__()
+        self.nodes = nodes
+        """Nodes that are up. A proposal beyond them would wait, and know less when it starts."""
         self._study = study
         self._asked: dict[str, Proposal] = {}
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next proposal; None to wait, FINISHED when there is no more."""
+        # One is out even without a node: Tune waits without a word for a searcher that has none.
+        if len(self._asked) >= max(1, self.nodes):
+            return Searcher.FINISHED if self._study.done else None
         proposal = self._study.ask()
         if proposal is None:
             return Searcher.FINISHED if self._study.done else None

@@ -4,34 +4,63 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
+from ray.tune.experiment import Trial
 
 from ddtree_tune.cluster.actors import store_actor
-from ddtree_tune.cluster.placement import connected, trial_resources
+from ddtree_tune.cluster.gauges import Gauges
+from ddtree_tune.cluster.placement import connected, nodes_up, obstacle, trial_resources
 from ddtree_tune.cluster.search import StudySearcher
 from ddtree_tune.cluster.trial import EVENT, PROPOSAL, TuneTrial
+from ddtree_tune.cluster.watchdog import Patience, Watchdog
+from ddtree_tune.core.errors import PlacementError
 
 if TYPE_CHECKING:
-    from ray.tune.experiment import Trial
-
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.spec import SweepSpec
     from ddtree_tune.node.progress import Progress
     from ddtree_tune.node.search import Study
     from ddtree_tune.node.store import Store
 
+PATIENCE = Patience()
+"""With a cluster that has no node for a trial."""
+LOOK_PERIOD_S = 2.0
+"""Between two counts of the nodes."""
 
-class _Narrator(tune.Callback):
-    """Passes events to the progress display."""
 
-    def __init__(self, progress: Progress) -> None:
+class _Driver(tune.Callback):
+    """Passes events to the display and the gauges, and keeps the searcher's number of nodes."""
+
+    def __init__(
+        self, progress: Progress, gauges: Gauges, searcher: StudySearcher, watchdog: Watchdog, nodes: int
+    ) -> None:
         self._progress = progress
+        self._gauges = gauges
+        self._searcher = searcher
+        self._watchdog = watchdog
+        self._nodes = nodes
+        self._looked_s = time.monotonic()
+        self.stopped: str | None = None
+        """Why the sweep could not go on, in one sentence."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Stay out of Tune's snapshots: a display belongs to the process that shows it."""
         return {}
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        passed_s = time.monotonic() - self._looked_s
+        if passed_s < LOOK_PERIOD_S or self.stopped is not None:
+            return
+        self._looked_s += passed_s
+        try:
+            self._look(passed_s, [trial.status for trial in trials])
+        except PlacementError as error:
+            self.stopped = str(error)
+        if self.stopped is not None:
+            os.kill(os.getpid(), signal.SIGUSR1)  # Tune's way to end in order
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._progress.started(trial.config[PROPOSAL])
@@ -40,26 +69,56 @@ class _Narrator(tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         self._progress.happened(trial.config[PROPOSAL], result[EVENT])
+        self._gauges.happened(trial.config[PROPOSAL], result[EVENT])
+        if result[EVENT].record is not None:
+            self._gauges.ended(self._progress.records)
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        self._gauges.close()
+
+    def _look(self, passed_s: float, statuses: list[str]) -> None:
+        nodes = nodes_up()
+        if nodes != self._nodes:
+            self._progress.nodes(nodes)
+        self._nodes = self._searcher.nodes = nodes
+        running, pending = statuses.count(Trial.RUNNING), statuses.count(Trial.PENDING)
+        self._gauges.nodes(nodes, passed_s)
+        self._gauges.trials(running, pending)
+        self.stopped = self._watchdog.look(obstacle(nodes) if pending and not running else None)
 
 
-def run_sweep(spec: SweepSpec, dialect: Dialect, study: Study, store: Store, progress: Progress) -> None:
+def run_sweep(
+    spec: SweepSpec,
+    dialect: Dialect,
+    study: Study,
+    store: Store,
+    progress: Progress,
+) -> None:
     """Run trials until the study has no more, or the sweep is interrupted.
 
     Everything that matters is in the store when a trial ends; nothing is returned.
+
+    Raises:
+        PlacementError: no trial got a node for as long as PATIENCE allows.
     """
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its tables and banner; ours is the only voice
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # our tables hold what those would write
+    # The searcher knows how many nodes are up; a limit of Tune's own is fixed when the sweep starts.
+    os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "1000")
     with connected() as nodes:
         # Tune ends an experiment in order on SIGUSR1, as on Ctrl-C; `ray job stop` sends SIGTERM.
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
         progress.nodes(nodes)
-        trainable = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
+        searcher = StudySearcher(study, nodes)
+        driver = _Driver(progress, Gauges(spec.name), searcher, Watchdog(progress.say, PATIENCE), nodes)
+        parametrised = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
+        trainable = tune.with_resources(parametrised, trial_resources())
+        trainable.__qualname__ = TuneTrial.__name__  # what the dashboard calls its actors
         tune.Tuner(
-            tune.with_resources(trainable, trial_resources()),
+            trainable,
             tune_config=tune.TuneConfig(
-                search_alg=StudySearcher(study),
+                search_alg=searcher,
                 num_samples=-1,
-                max_concurrent_trials=nodes,
                 reuse_actors=True,
                 trial_name_creator=_trial_name,
                 trial_dirname_creator=_trial_name,
@@ -68,10 +127,12 @@ def run_sweep(spec: SweepSpec, dialect: Dialect, study: Study, store: Store, pro
                 name="tune",
                 storage_path=store.root,
                 verbose=0,
-                callbacks=[_Narrator(progress)],
+                callbacks=[driver],
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             ),
         ).fit()
+    if driver.stopped is not None:
+        raise PlacementError(f"{driver.stopped}. What is complete is kept; go on with: ddtree-tune resume {store.root}")
 
 
 def _trial_name(trial: Trial) -> str:

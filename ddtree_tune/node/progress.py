@@ -91,16 +91,17 @@ class Progress(Display):
         self._nodes = 1
         self._phases: dict[str, str] = {}
         self._seconds: list[float] = [record.seconds for record in self.records]
-        self._begun = time.monotonic()
+        self._since = time.monotonic()
 
     def nodes(self, count: int) -> None:
-        """The cluster is up."""
+        """So many nodes are up now."""
         self._nodes = count
-        self.say(f"{count} node{'s' if count > 1 else ''} up, {self._end()}")
+        end = f", {self._end()}" if count else "; trials wait for one"
+        self.say(f"{count} node{'' if count == 1 else 's'} up{end}")
 
     def started(self, proposal: Proposal) -> None:
         """A trial has its node."""
-        self.now(f"{self._name(proposal)} | starting")
+        self.now(f"{self._name(proposal)} | starting | {self._end()}")
 
     def happened(self, proposal: Proposal, event: TrialEvent) -> None:
         """A trial told an event."""
@@ -108,30 +109,30 @@ class Progress(Display):
         if event.record is not None:
             self.records.append(event.record)
             self._seconds.append(event.record.seconds)
+            self._since = time.monotonic()
             record = judged(self.records)[-1]
             self.say(f"{name} | {self._outcome(record)} | {event.record.seconds:.0f} s | {self._end()}")
-        elif event.cell is not None:
-            self.now(f"{name} | {cell_line(event.cell)}")
         elif event.starting is not None:
             self._begins(proposal, name, event.starting)
-        elif event.ready_s is not None:
-            self.now(f"{name} | server ready in {event.ready_s:.1f} s")
-        elif event.pass_rate is not None:
-            self.now(f"{name} | passed {outcome_text(event.pass_rate)} | {rate_text(event.pass_rate)}")
         else:
-            self.now(f"{name} | {event.stage} passed")
+            self.now(f"{name} | {_step(event)} | {self._end()}")
 
     def _begins(self, proposal: Proposal, name: str, starting: Starting) -> None:
         """A server starts: a line for each thing that it begins, and not for each look at it."""
         if self._phases.get(proposal.trial_id) != starting.phase:
             self._phases[proposal.trial_id] = starting.phase
-            self.now(f"{name} | {starting.phase} ({starting.seconds:.0f} of at most {starting.deadline_s:.0f} s)")
+            spent = f"{starting.seconds:.0f} of at most {starting.deadline_s:.0f} s"
+            self.now(f"{name} | {starting.phase} ({spent}) | {self._end()}")
 
     def _name(self, proposal: Proposal) -> str:
         total = self.plan.trials + self.plan.finals
-        done = min(len(self.records) + 1, total)
+        done = min(self._measured() + 1, total)
         final = f" final {proposal.round + 1}" if proposal.origin is Origin.FINAL else ""
         return f"[{done:>{len(str(total))}}/{total}] {proposal.trial_id[:4]} {proposal.config.label}{final}"
+
+    def _measured(self) -> int:
+        """Trials of the plan that ended; one that was measured again counts once."""
+        return len({(one.config, one.proposal.origin, one.proposal.round) for one in self.records})
 
     def _outcome(self, record: TrialRecord) -> str:
         if record.status is not TrialStatus.COMPLETE:
@@ -145,12 +146,23 @@ class Progress(Display):
         return ", ".join(parts)
 
     def _end(self) -> str:
-        """When the sweep ends if trials go on as they did."""
+        """When the sweep ends if trials go on as they did since the last one ended."""
         done = len(self._seconds)
         whole = self.plan.trials + self.plan.finals
         each = sum(self._seconds) / done if done else self.plan.node_s / whole
-        left_s = max(0, whole - len(self.records)) * each / self._nodes
-        return _ends(left_s)
+        left_s = max(0, whole - self._measured()) * each / max(1, self._nodes)
+        return _ends(max(0.0, left_s - (time.monotonic() - self._since)))
+
+
+def _step(event: TrialEvent) -> str:
+    """One event before a trial's last."""
+    if event.cell is not None:
+        return cell_line(event.cell)
+    if event.ready_s is not None:
+        return f"server ready in {event.ready_s:.1f} s"
+    if event.pass_rate is not None:
+        return f"passed {outcome_text(event.pass_rate)} | {rate_text(event.pass_rate)}"
+    return f"{event.stage} passed"
 
 
 def _ends(left_s: float) -> str:

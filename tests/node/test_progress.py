@@ -1,6 +1,7 @@
 """What is shown while a sweep runs: no rate without its outcomes, no speed of garbage."""
 
 import io
+import re
 from dataclasses import replace
 
 from rich.console import Console
@@ -50,3 +51,30 @@ def test_the_speed_of_garbage_is_not_shown():
     _, line = told(ended(base), ended(fast))
     assert "failed in load: degenerate_output: 60 of 60 replies to the same prompts in chat_i60" in line
     assert "x no speculation" not in line
+
+
+def test_every_event_is_a_line_with_an_end_time_and_nodes_come_and_go():
+    out = io.StringIO()
+    progress = Progress(plan=plan(SWEEP), console=Console(file=out, width=400, highlight=False))
+    one = record(SWEEP, proposal(1, NONE, Origin.BASELINE))
+    progress.nodes(0)
+    progress.nodes(2)
+    progress.started(one.proposal)
+    for event in (TrialEvent("launch", ready_s=1.5), TrialEvent("gate"), TrialEvent("load", cell=one.cells[0].metrics)):
+        progress.happened(one.proposal, event)
+    progress.happened(*ended(one))
+    waiting, up, *lines = out.getvalue().splitlines()
+    assert waiting == "0 nodes up; trials wait for one"
+    assert up.startswith("2 nodes up, ends about")
+    assert len(lines) == 5
+    assert all(re.search(r"ends about \d\d:\d\d \(\d+ (s|min)\)$", line) for line in [up, *lines])
+
+
+def test_a_trial_that_is_measured_again_counts_once():
+    out = io.StringIO()
+    progress = Progress(plan=plan(SWEEP), console=Console(file=out, width=400, highlight=False))
+    first, again = (record(SWEEP, proposal(n, NONE, Origin.BASELINE)) for n in (1, 2))
+    progress.happened(*ended(first))
+    progress.happened(*ended(again))
+    progress.started(proposal(3, tree(8)))
+    assert [line.partition("/")[0].strip("[ ") for line in out.getvalue().splitlines()] == ["1", "2", "2"]

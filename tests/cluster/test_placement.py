@@ -1,0 +1,57 @@
+"""Which nodes a sweep may use, and how many proposals are out at a time."""
+
+import pytest
+
+from ddtree_tune.cluster.placement import count_exclusive, obstacle
+from ddtree_tune.cluster.search import StudySearcher
+from ddtree_tune.core.dialects import BuiltinDialect
+from ddtree_tune.core.errors import PlacementError
+from ddtree_tune.node.search import Study
+from tests.builders import spec
+
+HEAD = {"CPU": 8.0, "node:__internal_head__": 1.0}
+H200 = {"CPU": 192.0, "GPU": 8.0, "sweep_node": 1.0, "accelerator_type:H200": 1.0}
+B300 = {"CPU": 192.0, "GPU": 8.0, "sweep_node": 1.0, "accelerator_type:B300": 1.0}
+PLAIN = {"CPU": 8.0, "sweep_node": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"), [([], 0), ([HEAD], 0), ([HEAD, H200, H200], 2), ([HEAD | PLAIN, PLAIN], 2)]
+)
+def test_nodes_that_offer_the_resource_count(nodes, count):
+    assert count_exclusive(nodes) == count
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([H200, B300, B300], "of one kind, but got B300 beside H200"),
+        ([PLAIN, B300], "of one kind, but got B300 beside no accelerator"),
+        ([PLAIN | {"sweep_node": 2.0}], "must offer sweep_node: 1, which makes it exclusive, but got 2 on one"),
+    ],
+)
+def test_nodes_that_trials_could_share_or_that_do_not_compare_are_refused(nodes, words):
+    with pytest.raises(PlacementError, match=words):
+        count_exclusive(nodes)
+
+
+def test_a_trial_that_cannot_start_has_a_reason():
+    assert obstacle(0) == "no node that offers sweep_node: 1 is up"
+    assert obstacle(2) == "2 nodes up, and none has room: a trial needs sweep_node: 1 and CPU: 3 free on one node"
+
+
+def test_as_many_proposals_are_out_as_there_are_nodes_and_more_when_nodes_join():
+    searcher = StudySearcher(Study(spec(), BuiltinDialect()), 0)
+    assert searcher.suggest("a") is not None  # waits for the first node, so that Tune goes round
+    assert searcher.suggest("b") is None
+    searcher.nodes = 2
+    assert searcher.suggest("b")["label"] == "chain"
+    assert searcher.suggest("c") is None
+    searcher.nodes = 3
+    assert searcher.suggest("c") is not None
+    searcher.nodes = 1
+    searcher.on_trial_complete("a", error=True)
+    assert searcher.suggest("d") is None
+    searcher.on_trial_complete("b", error=True)
+    searcher.on_trial_complete("c", error=True)
+    assert searcher.suggest("d")["label"] == "no speculation"  # it was lost, and is asked again
