@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.spec import LoadSpec
     from ddtree_tune.core.trace import CellRun
     from ddtree_tune.core.workload import Cell
-    from ddtree_tune.ports import Check, Loader
+    from ddtree_tune.ports import Check, Gpus, Loader
 
 RETRIES = 2
 """Times that a repeat of a cell which a busy moment spoiled is measured again."""
@@ -27,17 +27,21 @@ RETRIES = 2
 class Matrix:
     """Collects the repeats of every cell."""
 
-    def __init__(self, loader: Loader, endpoint: Endpoint, *, running_cap: int | None) -> None:
+    def __init__(
+        self, loader: Loader, endpoint: Endpoint, *, running_cap: int | None, gpus: Gpus | None = None
+    ) -> None:
         """Set up.
 
         Args:
             loader: sends the load.
             endpoint: where to.
             running_cap: most requests that the server runs at once, by its own word.
+            gpus: of the server's node; None where they are not to be seen from here.
         """
         self._loader = loader
         self._endpoint = endpoint
         self._running_cap = running_cap
+        self._gpus = gpus
         self._runs: dict[Cell, list[CellRun]] = {}
         self._set_aside: Counter[Cell] = Counter()
         self._results: dict[Cell, CellResult] = {}
@@ -75,6 +79,7 @@ class Matrix:
         """Measure once; what breaks leaves all that was seen of the repeat until then, flagged."""
         try:
             run = self._loader.run(self._endpoint, cell, repeat, check)
+            run = self._gpus.metered(run) if self._gpus else run
         except BaseException:
             if spoiled is not None:
                 self._add(cell, spoiled)

@@ -52,6 +52,22 @@ class Engine(Protocol):
         ...
 
 
+class Gpus(Protocol):
+    """The GPUs of this trial's node."""
+
+    def refuse_taken(self) -> None:
+        """Raise EngineError (`dirty_node`) if somebody else is on them, or memory of an earlier server."""
+        ...
+
+    def metered(self, run: CellRun) -> CellRun:
+        """A repeat with what they did in its window, or why that is not known."""
+        ...
+
+    def await_released(self) -> None:
+        """Wait until an ended server's memory is back; raise EngineError (`dirty_node`) if it does not come."""
+        ...
+
+
 class Loader(Protocol):
     """Sends load."""
 

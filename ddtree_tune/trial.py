@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.metrics import CellMetrics
     from ddtree_tune.core.record import CellResult, CellTexts, Fingerprint, Proposal
     from ddtree_tune.core.spec import SweepSpec
-    from ddtree_tune.ports import Engine, Grader, Loader, Node, Sink
+    from ddtree_tune.ports import Engine, Gpus, Grader, Loader, Node, Sink
 
 
 LOOK_S = 5.0
@@ -50,6 +50,8 @@ class World:
     """None where nothing is graded."""
     node: Node
     sink: Sink
+    gpus: Gpus | None = None
+    """None where there are none to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def run_trial(spec: SweepSpec, dialect: Dialect, proposal: Proposal, world: Worl
     except Exception as error:  # noqa: BLE001 - a defect of ours must end one trial, not the sweep
         book.fail(FailureClass.INTERNAL, f"{type(error).__name__}: {error}", traceback.format_exc())
     finally:
-        _stop(book, world.engine)
+        _stop(book, world)
         world.sink.write(book.record())
     yield TrialEvent("end", record=book.record())
 
@@ -176,6 +178,8 @@ def run_trial(spec: SweepSpec, dialect: Dialect, proposal: Proposal, world: Worl
 def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iterator[TrialEvent]:
     config = dialect.canonical(book.proposal.config)
     with book.timed("launch"):
+        if world.gpus:
+            world.gpus.refuse_taken()
         world.engine.launch(config)
     while True:
         with book.timed("launch"):
@@ -207,7 +211,7 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
     yield TrialEvent("gate")
 
     endpoint = probe.door or handle.endpoint
-    matrix = Matrix(world.loader, endpoint, running_cap=book.effective.max_running_requests)
+    matrix = Matrix(world.loader, endpoint, running_cap=book.effective.max_running_requests, gpus=world.gpus)
     for cell, repeat in matrix.order(spec.load):
         try:
             with book.timed("load"):
@@ -241,11 +245,13 @@ def _log_tail(engine: Engine) -> str:
         return ""
 
 
-def _stop(book: _Book, engine: Engine) -> None:
-    """End the server; a server that does not end is the node's fault, recorded as such."""
+def _stop(book: _Book, world: World) -> None:
+    """End the server; what does not end or lets go of memory is the node's fault, recorded as such."""
     try:
         with book.timed("stop"):
-            book.log = engine.stop()
+            book.log = world.engine.stop()
+            if world.gpus:
+                world.gpus.await_released()
     except TuneError as error:
         book.fail(FailureClass.DIRTY_NODE, str(error), "")
         book.status = TrialStatus.FAILED

@@ -18,6 +18,7 @@ from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
 from ddtree_tune.cluster.placement import this_node
 from ddtree_tune.cluster.serve import EngineApp, ServedEngine
 from ddtree_tune.node.fingerprint import fingerprint
+from ddtree_tune.node.gpus import GpuWatch
 from ddtree_tune.trial import TrialEvent, World, run_trial
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class TuneTrial(tune.Trainable):
             else None
         )
         self._sink = RemoteSink(store)
+        self._gpus = GpuWatch(env=spec.engine.env, release_s=spec.engine.release_s)
         self._app = EngineApp(spec, dialect, name=f"engine-{place}")
         self._story = self._begin(config[PROPOSAL])
 
@@ -85,6 +87,7 @@ class TuneTrial(tune.Trainable):
         """End the story where it is: the server stops, the record is kept, the application goes."""
         self._story.close()
         self._app.delete()
+        self._gpus.close()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Nothing to save: the results folder is the state."""
@@ -94,5 +97,5 @@ class TuneTrial(tune.Trainable):
 
     def _begin(self, proposal: Proposal) -> Generator[TrialEvent, None, None]:
         engine = ServedEngine(self._app, name=f"trial-{proposal.trial_id}")
-        world = World(engine, self._loader, self._grader, _ThisNode(), self._sink)
+        world = World(engine, self._loader, self._grader, _ThisNode(), self._sink, self._gpus)
         return run_trial(self._spec, self._dialect, proposal, world)

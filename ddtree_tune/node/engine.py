@@ -147,9 +147,11 @@ class NodeEngine:
         while True:
             if (fault := running.fault()) is not None:
                 raise EngineError(fault.reason, fault.failure)
-            if _answers(running.plan):
-                running.ready = True
-                break
+            if listening(running.plan.port):
+                _refuse_others(running)
+                if _answers(running.plan):
+                    running.ready = True
+                    break
             if running.seconds > running.deadline_s:
                 raise EngineError(
                     f"the server must be ready within {running.deadline_s:.0f} s, but got no answer on "
@@ -242,7 +244,22 @@ def _answers(plan: LaunchPlan) -> bool:
                 return False
             return True
 
-    return listening(plan.port) and asyncio.run(ask())
+    return asyncio.run(ask())
+
+
+def _refuse_others(running: _Running) -> None:
+    """Ask nothing of a server that is not the one launched: a stale one would answer just as well.
+
+    Raises:
+        EngineError: another process listens on the port (`port_conflict`).
+    """
+    port = running.plan.port
+    if owns_port(_tree(running.process.pid), port) is False and running.process.poll() is None:
+        raise EngineError(
+            f"port {port} must be the launched server's, but got another process that listens there; "
+            "see who it is with ss -ltnp",
+            FailureClass.PORT_CONFLICT,
+        )
 
 
 def _exit_code(supervised: int | None) -> int | None:

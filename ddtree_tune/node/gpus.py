@@ -37,6 +37,7 @@ HISTORY_S = 1800.0
 START_S = 30.0
 """Without persistence mode the driver takes seconds for each GPU."""
 TOLERANCE_MIB = 512.0
+RELEASE_S = 60.0
 _GRACE_S = 1.0
 
 
@@ -52,13 +53,19 @@ class _Line(Strict):
 class GpuWatch:
     """Owns one meter process; ends it when the block ends."""
 
-    def __init__(self, *, env: Mapping[str, str] | None = None, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self, *, env: Mapping[str, str] | None = None, period_s: float = PERIOD_S, release_s: float = RELEASE_S
+    ) -> None:
         """Set up; nothing runs before `start`.
 
         Args:
             env: what the server's environment has beyond ours, as its CUDA_VISIBLE_DEVICES.
             period_s: between two samples.
+            release_s: how long the memory of a server that has ended may take to come back.
         """
+        self._release_s = release_s
+        self._idle: Tick | None = None
+        """What the GPUs held when this node was first found free."""
         self.gpus: tuple[Gpu, ...] = ()
         """The GPUs that the trial may use; empty until they are known."""
         self.driver: str | None = None
@@ -144,10 +151,33 @@ class GpuWatch:
             ticks = list(self._ticks)
         return use_of(ticks, start_ns, end_ns)
 
+    def refuse_taken(self) -> None:
+        """Raise if the node is not free for a server; see ``ports.Gpus``.
+
+        Raises:
+            EngineError: another process is on a GPU, memory is not back, or NVML does not say (`dirty_node`).
+        """
+        self.start()
+        if self.gpus and (why := self.missing()):
+            raise EngineError(f"the GPUs must be seen before a launch, but got: {why}", FailureClass.DIRTY_NODE)
+        if others := self.foreign():
+            raise EngineError(
+                f"no other process must be on a trial's GPUs, but got {', '.join(map(str, others))}; end it",
+                FailureClass.DIRTY_NODE,
+            )
+        if self._idle is None:
+            self._idle = self.now()
+        self.wait_released(self._idle, 2 * self._period_s)
+
+    def await_released(self) -> None:
+        """Wait until an ended server's memory is back; see ``ports.Gpus``."""
+        self.wait_released(self._idle, self._release_s)
+
     def metered(self, run: CellRun) -> CellRun:
         """A repeat with what the GPUs did in its window, or why that is not known."""
         if run.window is None:
             return run
+        self.start()
         use = self.between(run.window.start_ns, run.window.end_ns)
         why = "" if use else self.missing() or "the GPU meter did not sample over the whole window"
         return replace(run, gpu=use, gpu_missing=why)

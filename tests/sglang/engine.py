@@ -217,12 +217,17 @@ class Engine:
         one.news.put_nowait(one.sent)
         if not one.is_probe:
             self.generated += one.sent - before
-            if before == 0 and self._lives is not None:
-                self._lives -= 1
-                if self._lives < 0:
-                    asyncio.get_running_loop().call_later(self.scenario.step_s, self._die)
+            if before == 0 and self._kills(one):
+                asyncio.get_running_loop().call_later(self.scenario.step_s, self._die)
         if one.done:
             self.running.remove(one)
+
+    def _kills(self, one: Generation) -> bool:
+        """Whether this generation, whose first chunk is out, is the one to die with."""
+        beyond = self.scenario.die_beyond_tokens
+        if self._lives is not None:
+            self._lives -= 1
+        return (self._lives or 0) < 0 or (beyond is not None and len(one.prompt_ids) > beyond)
 
     def _log(self, batch: int) -> None:
         now = time.perf_counter()

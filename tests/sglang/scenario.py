@@ -37,6 +37,8 @@ class Scenario:
     prefill_s: float = 0.01
     die_after_requests: int | None = None
     """So many generations live; the next one dies after its first chunk."""
+    die_beyond_tokens: int | None = None
+    """The first prompt that is longer kills it, after its first chunk."""
     death: Literal["exit", "oom", "scheduler"] = "exit"
     hang_after_requests: int | None = None
     """So many generations live; with the next one the scheduler stands still, and health is good."""
