@@ -70,6 +70,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("trace", type=Path, help="JSON lines as docs/replay.md has them, or the same with .gz")
     parser.add_argument("--budgets", type=_sizes, help="nodes of the tree, as in 4,8,16 (usual ones up to 64)")
     parser.add_argument("--topks", type=_sizes, help="candidates per position, as in 1,2,4 (usual ones that it holds)")
+    parser.add_argument("--results", type=Path, help="results folder of a sweep: foretell tok/s from its step times")
     parser.add_argument("--json", type=Path, help="file for the same as JSON")
 
 

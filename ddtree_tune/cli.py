@@ -117,7 +117,9 @@ def _trace(arguments: argparse.Namespace) -> int:
 def _replay(arguments: argparse.Namespace) -> int:
     from ddtree_tune.node.replay_file import replay_command
 
-    return replay_command(arguments.trace, arguments.budgets, arguments.topks, arguments.json)
+    return replay_command(
+        arguments.trace, arguments.budgets, arguments.topks, results=arguments.results, json_path=arguments.json
+    )
 
 
 if __name__ == "__main__":

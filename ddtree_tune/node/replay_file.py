@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 
 from ddtree_tune.core.draft_trace import read_trace, trace_lines
 from ddtree_tune.core.errors import SpecError, StoreError
+from ddtree_tune.core.prior_table import ForetoldReport
 from ddtree_tune.core.replay_table import BUDGETS, TOPKS, ReplayReport
 from ddtree_tune.node.problems import read_file
+from ddtree_tune.node.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from ddtree_tune.core.draft_trace import DraftTrace
+    from ddtree_tune.core.record import TrialRecord
 
 
 def load_trace(path: Path) -> DraftTrace:
@@ -47,7 +50,12 @@ def write_trace(path: Path, trace: DraftTrace) -> None:
 
 
 def replay_command(
-    path: Path, budgets: Sequence[int] | None, topks: Sequence[int] | None, json_path: Path | None
+    path: Path,
+    budgets: Sequence[int] | None,
+    topks: Sequence[int] | None,
+    *,
+    results: Path | None = None,
+    json_path: Path | None = None,
 ) -> int:
     """Replay a file and print the plane.
 
@@ -55,18 +63,32 @@ def replay_command(
         path: the trace.
         budgets: what to replay; usual ones when None.
         topks: what to replay; when None, usual ones of which the trace can tell.
+        results: folder of a sweep whose trials say how long steps take; then speed is foretold too.
         json_path: file for the same as JSON.
 
     Returns:
         The exit code 0.
     """
     trace = load_trace(path)
-    known = [topk for topk in TOPKS if topk <= trace.header.topk]
-    report = ReplayReport(trace, budgets or BUDGETS, topks or known)
-    print("\n".join(report.lines()))
+    budgets = budgets or BUDGETS
+    topks = topks or [topk for topk in TOPKS if topk <= trace.header.topk]
+    report = ReplayReport(trace, budgets, topks)
+    lines, fields = list(report.lines()), report.fields()
+    if results is not None:
+        foretold = ForetoldReport(_records(results), trace, budgets, topks)
+        lines += foretold.lines()
+        fields["foretold"] = foretold.fields()
+    print("\n".join(lines))
     if json_path is not None:
-        _write(json_path, (json.dumps(report.fields(), indent=2) + "\n").encode())
+        _write(json_path, (json.dumps(fields, indent=2) + "\n").encode())
     return 0
+
+
+def _records(results: Path) -> tuple[TrialRecord, ...]:
+    records = Store(str(results.resolve())).read_records()
+    if not records:
+        raise SpecError(f"{results}: must be the results folder of a sweep, but it holds no trial")
+    return records
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -34,10 +34,11 @@ def accepted_by_request(pair, speculation, prompts, *, max_tokens, ignore_eos=Fa
 
 @pytest.mark.parametrize("window", [None, 24])
 def test_every_step_of_every_request_is_replayed(pair, prompts, window):
-    trace = trace_of(pair, prompts, max_tokens=40, window=window, ignore_eos=True)
-    for budget, topk in ((3, 2), (8, 4), (31, 8)):
+    prompts = prompts[:3]
+    trace = trace_of(pair, prompts, max_tokens=28, window=window, ignore_eos=True)
+    for budget, topk in ((4, 2), (31, 8)):
         speculation = tree(budget, topk, window=window)
-        replies, histograms = accepted_by_request(pair, speculation, prompts, max_tokens=40, ignore_eos=True)
+        replies, histograms = accepted_by_request(pair, speculation, prompts, max_tokens=28, ignore_eos=True)
         for request, reply in zip(trace.requests, replies, strict=True):
             assert request.tokens[: request.reply_tokens].tolist() == reply.tokens
         np.testing.assert_array_equal(replay(trace, (budget,), (topk,)).histograms[:, 0, 0], histograms)

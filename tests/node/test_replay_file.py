@@ -53,9 +53,22 @@ def test_a_trace_is_written_whole_and_packed_by_its_name(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.jsonl", "one.jsonl.gz"]
 
 
+def test_with_the_trials_of_a_sweep_speed_is_foretold_too(tmp_path, capsys):
+    out = tmp_path / "plane.json"
+    arguments = ["--budgets", "10,16", "--topks", "1,4", "--results", str(ROOT / "tests/golden/results")]
+    assert main(["replay", str(KEPT), *arguments, "--json", str(out)]) == 0
+    shown = capsys.readouterr().out
+    rows = json.loads(out.read_text())["foretold"]
+    assert len({row["cell_id"] for row in rows}) * 4 == len(rows) > 4
+    assert all(row["output_tps"] > 0 and row["deviation"] > 0 for row in rows)
+    assert any(row["measured_tps"] for row in rows)
+    assert shown.count("foretold tok/s") == len(rows) // 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
+        ([str(KEPT), "--results", "nowhere"], "nowhere: must be the results folder of a sweep, but it holds no trial"),
         (["no.jsonl"], "no.jsonl: a trace must be a file, but got No such file or directory"),
         ([str(GOLDEN / "measured.json")], "measured.json:1: "),
         ([str(KEPT), "--topks", "99"], "topks must be at most the 4 candidates that the trace keeps, but got 99"),

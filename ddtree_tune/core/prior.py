@@ -1,0 +1,215 @@
+"""What a setting should gain before it is measured: replayed acceptance over modelled step time.
+
+A token of one user takes its share of the prompts, which no setting changes, and its share of a
+verify step: prefill + step_s / accept_len. The acceptance is exact for the traced requests, the
+step time is known near the widths that were measured. What the search does with it must bear that
+it is wrong: `trust` says how far measurements agree with it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ddtree_tune.core.engine import Algorithm
+from ddtree_tune.core.record import TrialStatus
+from ddtree_tune.core.replay import replay
+from ddtree_tune.core.step_time import Estimate, prefill_seconds, prefill_share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ddtree_tune.core.draft_trace import DraftTrace
+    from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.replay import Replay
+    from ddtree_tune.core.step_time import StepTimeModel
+
+BELIEF = 0.9
+"""Trust in the prior before anything was measured against it."""
+_AMPLITUDES = (0.02, 0.05, 0.1, 0.2, 0.4)
+"""Deviations of log scores, or of what the prior leaves of them, over the space."""
+_FEW = 0.2
+"""Deviation of the logarithm of an acceptance that fewer than three requests tell."""
+_LEVEL = 1.0
+"""Deviation of the level of all log scores: next to nothing is assumed about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseCell:
+    """A cell of the load matrix without speculation."""
+
+    cell_id: str
+    context: int
+    output_tps: float
+    user_s: float
+    """Seconds from one token of a user to the next: in_flight_mean / output_tps."""
+    prefill_share: float
+    """Share of it that goes into prompts, see `step_time.prefill_share`."""
+
+
+def base_cells(records: Iterable[TrialRecord]) -> tuple[BaseCell, ...]:
+    """The cells of all complete trials without speculation; of repeated ones the means."""
+    seen: dict[str, list[BaseCell]] = {}
+    for record in records:
+        if record.config.algorithm is not Algorithm.NONE or record.status is not TrialStatus.COMPLETE:
+            continue
+        cells = [result.metrics for result in record.cells]
+        prefill = prefill_seconds(cells)
+        for cell in cells:
+            share = prefill_share(cell, prefill[cell.context]) if cell.context in prefill else None
+            if cell.scored and cell.output_tps and cell.in_flight_mean and share is not None:
+                user_s = cell.in_flight_mean / cell.output_tps
+                base = BaseCell(cell.cell_id, cell.context, cell.output_tps, user_s, share)
+                seen.setdefault(cell.cell_id, []).append(base)
+    return tuple(
+        BaseCell(
+            cell_id,
+            of[0].context,
+            math.exp(float(np.mean([math.log(one.output_tps) for one in of]))),
+            math.exp(float(np.mean([math.log(one.user_s) for one in of]))),
+            float(np.mean([one.prefill_share for one in of])),
+        )
+        for cell_id, of in seen.items()
+    )
+
+
+def cell_speedup(base: BaseCell, step_s: Estimate, accept_len: Estimate) -> Estimate:
+    """Speed-up over no speculation: 1 / (prefill_share + step_s / (accept_len * user_s)).
+
+    Both times are those of one token of one user, in units of the baseline's. The deviation is that
+    of the decoding part, which alone is unsure.
+    """
+    decoding = math.exp(step_s.log - accept_len.log) / base.user_s
+    whole = base.prefill_share + decoding
+    return Estimate(-math.log(whole), decoding / whole * math.hypot(step_s.deviation, accept_len.deviation))
+
+
+class Prior:
+    """Foretells the score of any setting of the windows that were traced."""
+
+    def __init__(
+        self,
+        base: Sequence[BaseCell],
+        steps: StepTimeModel,
+        traces: Sequence[DraftTrace],
+        configs: Sequence[EngineConfig],
+    ) -> None:
+        """Replay what is asked for.
+
+        Args:
+            base: cells without speculation; the score is over all of them.
+            steps: step times measured so far.
+            traces: one per window.
+            configs: whose score will be asked for.
+        """
+        self._base = base
+        self._steps = steps
+        self._depths = {trace.header.window: trace.header.depth for trace in traces}
+        self._planes = {trace.header.window: _planes(trace, configs) for trace in traces}
+
+    def cells(self, config: EngineConfig) -> dict[str, Estimate]:
+        """Speed-up over no speculation by cell, of those of which enough is known."""
+        found: dict[str, Estimate] = {}
+        if config.window not in self._planes:
+            return found
+        budget, topk = _effective(config, self._depths[config.window])
+        for base in self._base:
+            accept_len = _accept_len(self._planes[config.window], base.context, budget, topk)
+            step_s = self._steps(base.cell_id, budget + 1)
+            if accept_len is not None and step_s is not None:
+                found[base.cell_id] = cell_speedup(base, step_s, accept_len)
+        return found
+
+    def __call__(self, config: EngineConfig) -> Estimate | None:
+        """The score: the geometric mean of the cells' speed-ups.
+
+        The cells' errors are taken to be one error: they share the trace and the width.
+
+        Returns:
+            None where a cell cannot be foretold.
+        """
+        cells = self.cells(config)
+        if not cells or len(cells) < len(self._base):
+            return None
+        logs, deviations = zip(*cells.values(), strict=True)
+        return Estimate(float(np.mean(logs)), float(np.mean(deviations)))
+
+    @property
+    def base(self) -> Sequence[BaseCell]:
+        """The cells without speculation."""
+        return self._base
+
+
+def trust(
+    measured: NDArray[np.float64],
+    foretold: NDArray[np.float64],
+    alike: NDArray[np.float64],
+    noise: float,
+    belief: float = BELIEF,
+) -> float:
+    """How far to go by the prior: the posterior odds of what it leaves against a prior that says nothing.
+
+    Scores are a Gaussian process around what was foretold, or around nothing, each with a level of
+    its own and averaged over amplitudes. Where measurements contradict the prior, the second
+    explains them better and its weight goes to 0; a prior that says nothing either keeps its belief.
+
+    Source: Bayes factors, Kass and Raftery, JASA 90 (1995); marginal likelihood of a Gaussian
+    process, Rasmussen and Williams (2006), equation 2.30.
+
+    Args:
+        measured: (n,) float64, log scores.
+        foretold: (n,) float64, what the prior said of them.
+        alike: (n, n) float64, correlation of two settings' scores beyond what is foretold.
+        noise: deviation of one measured log score.
+        belief: the weight without any measurement.
+
+    Returns:
+        Between 0 and 1.
+    """
+    centred = measured - measured.mean() if len(measured) else measured
+    left = measured - foretold
+    left = left - left.mean() if len(left) else left
+    logs = np.asarray([[_evidence(y, alike, amplitude, noise) for amplitude in _AMPLITUDES] for y in (left, centred)])
+    likelihoods = np.exp(logs - logs.max()).mean(axis=1)
+    odds = belief * likelihoods[0], (1 - belief) * likelihoods[1]
+    return float(odds[0] / sum(odds))
+
+
+def _evidence(y: NDArray[np.float64], alike: NDArray[np.float64], amplitude: float, noise: float) -> float:
+    """Log marginal likelihood of centred scores, up to a constant."""
+    root = np.linalg.cholesky(amplitude**2 * alike + _LEVEL**2 + noise**2 * np.eye(len(y)))
+    scaled = np.linalg.solve(root, y)
+    return float(-0.5 * scaled @ scaled - np.log(np.diag(root)).sum())
+
+
+def _effective(config: EngineConfig, depth: int) -> tuple[int, int]:
+    """Budget and topk that count: a chain ends with its block."""
+    budget, topk = config.budget or depth, config.topk or 1
+    return (min(budget, depth), 1) if topk == 1 else (budget, topk)
+
+
+def _planes(trace: DraftTrace, configs: Sequence[EngineConfig]) -> dict[int | None, Replay]:
+    """The replay of every context over what the settings of the trace's window need."""
+    mine = [_effective(one, trace.header.depth) for one in configs if one.window == trace.header.window]
+    known = [(budget, topk) for budget, topk in mine if topk <= trace.header.topk]
+    if not known:
+        return {}
+    budgets, topks = (tuple(sorted(set(values))) for values in zip(*known, strict=True))
+    return {context: replay(part, budgets, topks) for context, part in trace.by_context().items()}
+
+
+def _accept_len(planes: Mapping[int | None, Replay], context: int, budget: int, topk: int) -> Estimate | None:
+    """Acceptance at a context, or of the requests of no stated one."""
+    plane = planes.get(context) or planes.get(None)
+    if plane is None or budget not in plane.budgets or topk not in plane.topks:
+        return None
+    at = plane.budgets.index(budget), plane.topks.index(topk)
+    accept_len = float(plane.accept_len[at])
+    deviation = _FEW if plane.deviation is None else float(plane.deviation[at]) / accept_len
+    return Estimate(math.log(accept_len), deviation)
