@@ -1,7 +1,8 @@
 """A sweep as gauges at Ray's Prometheus endpoint; docs/grafana.json draws them.
 
-Ray exports a gauge of name x as ``ray_x`` on the metrics port of the driver's node. What is not
-known is not set: a missing series, never a zero.
+Ray exports a gauge of name x as ``ray_x`` on the metrics port of the driver's node, and
+forgets it when it was not set for 20 seconds: all that is known is set again and again.
+What is not known is not set: a missing series, never a zero.
 """
 
 from __future__ import annotations
@@ -41,14 +42,18 @@ class Gauges:
     def __init__(self, sweep: str) -> None:
         self._sweep = sweep
         self._gauges = {name: Gauge(f"ddtree_tune_{name}", text, tags) for name, (tags, text) in GAUGES.items()}
+        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        """By gauge and tags."""
         self._stages: dict[str, dict[str, str]] = {}
         self._held_s = 0.0
 
-    def nodes(self, count: int, passed_s: float) -> None:
-        """So many nodes were up for so long."""
-        self._held_s += count * passed_s
-        self._set("nodes", count)
+    def tick(self, nodes: int, passed_s: float) -> None:
+        """So many nodes were up for so long; what was set before is set again."""
+        self._held_s += nodes * passed_s
+        self._set("nodes", nodes)
         self._set("node_held_seconds", self._held_s)
+        for (name, tags), value in self._values.items():
+            self._gauges[name].set(value, dict(tags))
 
     def trials(self, running: int, pending: int) -> None:
         """Trials that have not ended."""
@@ -80,14 +85,14 @@ class Gauges:
         """No trial runs any more."""
         self.trials(0, 0)
         for left in self._stages.values():
-            self._set("stage", 0, **left)
+            self._clear("stage", **left)
         self._stages.clear()
 
     def _stage(self, trial: dict[str, str], event: TrialEvent) -> None:
         """Move a trial's mark to where it is now."""
         left = self._stages.pop(trial["trial"], None)
         if left is not None:
-            self._set("stage", 0, **left)
+            self._clear("stage", **left)
         if event.record is None:
             now = trial | {"stage": event.stage if event.cell is None else event.cell.cell_id}
             self._stages[trial["trial"]] = now
@@ -100,4 +105,12 @@ class Gauges:
 
     def _set(self, name: str, value: float | None, **tags: str) -> None:
         if value is not None:
-            self._gauges[name].set(value, {"sweep": self._sweep} | tags)
+            whole = {"sweep": self._sweep} | tags
+            self._values[name, tuple(whole.items())] = value
+            self._gauges[name].set(value, whole)
+
+    def _clear(self, name: str, **tags: str) -> None:
+        """Set a gauge to 0 and leave it to be forgotten."""
+        whole = {"sweep": self._sweep} | tags
+        self._values.pop((name, tuple(whole.items())), None)
+        self._gauges[name].set(0, whole)

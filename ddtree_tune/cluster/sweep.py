@@ -82,7 +82,7 @@ class _Driver(tune.Callback):
             self._progress.nodes(nodes)
         self._nodes = self._searcher.nodes = nodes
         running, pending = statuses.count(Trial.RUNNING), statuses.count(Trial.PENDING)
-        self._gauges.nodes(nodes, passed_s)
+        self._gauges.tick(nodes, passed_s)
         self._gauges.trials(running, pending)
         self.stopped = self._watchdog.look(obstacle(nodes) if pending and not running else None)
 
