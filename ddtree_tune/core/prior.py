@@ -20,7 +20,7 @@ from ddtree_tune.core.replay import replay
 from ddtree_tune.core.step_time import Estimate, prefill_seconds, prefill_share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -90,38 +90,61 @@ def cell_speedup(base: BaseCell, step_s: Estimate, accept_len: Estimate) -> Esti
     return Estimate(-math.log(whole), decoding / whole * math.hypot(step_s.deviation, accept_len.deviation))
 
 
-class Prior:
-    """Foretells the score of any setting of the windows that were traced."""
+class Acceptances:
+    """Replayed acceptance of many settings; replayed once, asked often."""
 
-    def __init__(
-        self,
-        base: Sequence[BaseCell],
-        steps: StepTimeModel,
-        traces: Sequence[DraftTrace],
-        configs: Sequence[EngineConfig],
-    ) -> None:
-        """Replay what is asked for.
+    def __init__(self, traces: Sequence[DraftTrace], configs: Iterable[EngineConfig]) -> None:
+        """Replay.
 
         Args:
-            base: cells without speculation; the score is over all of them.
-            steps: step times measured so far.
-            traces: one per window.
-            configs: whose score will be asked for.
+            traces: one per window; settings of other windows are unknown.
+            configs: trees and chains that will be asked for.
         """
-        self._base = base
-        self._steps = steps
+        wanted = tuple(configs)
         self._depths = {trace.header.window: trace.header.depth for trace in traces}
-        self._planes = {trace.header.window: _planes(trace, configs) for trace in traces}
+        self._planes = {trace.header.window: _planes(trace, wanted) for trace in traces}
+
+    def width(self, config: EngineConfig) -> int | None:
+        """Tokens of one sequence in a verify pass; None without drafts, or of a window that was not traced."""
+        depth = self._depths.get(config.window)
+        if depth is None or config.algorithm not in {Algorithm.TREE, Algorithm.CHAIN}:
+            return None
+        return _effective(config, depth)[0] + 1
+
+    def __call__(self, config: EngineConfig, context: int) -> Estimate | None:
+        """Acceptance length at a context, or that of requests of no stated one; None where no trace tells."""
+        planes = self._planes.get(config.window, {})
+        plane = planes.get(context) or planes.get(None)
+        if plane is None or self.width(config) is None:
+            return None
+        budget, topk = _effective(config, self._depths[config.window])
+        if budget not in plane.budgets or topk not in plane.topks:
+            return None
+        at = plane.budgets.index(budget), plane.topks.index(topk)
+        accept_len = float(plane.accept_len[at])
+        deviation = _FEW if plane.deviation is None else float(plane.deviation[at]) / accept_len
+        return Estimate(math.log(accept_len), deviation)
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Foretells the score of any setting whose acceptance was replayed."""
+
+    base: Sequence[BaseCell]
+    """Cells without speculation; the score is over all of them."""
+    steps: StepTimeModel
+    """Of what was measured so far."""
+    acceptances: Acceptances
 
     def cells(self, config: EngineConfig) -> dict[str, Estimate]:
         """Speed-up over no speculation by cell, of those of which enough is known."""
         found: dict[str, Estimate] = {}
-        if config.window not in self._planes:
+        width = self.acceptances.width(config)
+        if width is None:
             return found
-        budget, topk = _effective(config, self._depths[config.window])
-        for base in self._base:
-            accept_len = _accept_len(self._planes[config.window], base.context, budget, topk)
-            step_s = self._steps(base.cell_id, budget + 1)
+        for base in self.base:
+            accept_len = self.acceptances(config, base.context)
+            step_s = self.steps(base.cell_id, width)
             if accept_len is not None and step_s is not None:
                 found[base.cell_id] = cell_speedup(base, step_s, accept_len)
         return found
@@ -135,15 +158,10 @@ class Prior:
             None where a cell cannot be foretold.
         """
         cells = self.cells(config)
-        if not cells or len(cells) < len(self._base):
+        if not cells or len(cells) < len(self.base):
             return None
         logs, deviations = zip(*cells.values(), strict=True)
         return Estimate(float(np.mean(logs)), float(np.mean(deviations)))
-
-    @property
-    def base(self) -> Sequence[BaseCell]:
-        """The cells without speculation."""
-        return self._base
 
 
 def trust(
@@ -202,14 +220,3 @@ def _planes(trace: DraftTrace, configs: Sequence[EngineConfig]) -> dict[int | No
         return {}
     budgets, topks = (tuple(sorted(set(values))) for values in zip(*known, strict=True))
     return {context: replay(part, budgets, topks) for context, part in trace.by_context().items()}
-
-
-def _accept_len(planes: Mapping[int | None, Replay], context: int, budget: int, topk: int) -> Estimate | None:
-    """Acceptance at a context, or of the requests of no stated one."""
-    plane = planes.get(context) or planes.get(None)
-    if plane is None or budget not in plane.budgets or topk not in plane.topks:
-        return None
-    at = plane.budgets.index(budget), plane.topks.index(topk)
-    accept_len = float(plane.accept_len[at])
-    deviation = _FEW if plane.deviation is None else float(plane.deviation[at]) / accept_len
-    return Estimate(math.log(accept_len), deviation)

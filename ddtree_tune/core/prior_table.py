@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ddtree_tune.core.engine import Algorithm, EngineConfig
-from ddtree_tune.core.prior import Prior, base_cells
+from ddtree_tune.core.prior import Acceptances, Prior, base_cells
 from ddtree_tune.core.speedup import rates
 from ddtree_tune.core.step_time import StepTimeModel, step_points
 from ddtree_tune.core.tables import ABSENT, text_table
@@ -54,7 +54,7 @@ class ForetoldReport:
             for topk in self._topks
         }
         base = base_cells(records)
-        prior = Prior(base, StepTimeModel.fit(step_points(records)), [trace], tuple(self._configs.values()))
+        prior = Prior(base, StepTimeModel.fit(step_points(records)), Acceptances([trace], self._configs.values()))
         measured = {
             config: [rates(one) for one in records if one.config == config] for config in self._configs.values()
         }

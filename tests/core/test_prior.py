@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddtree_tune.core.engine import Algorithm, EngineConfig
-from ddtree_tune.core.prior import BELIEF, BaseCell, Prior, base_cells, cell_speedup, trust
+from ddtree_tune.core.prior import BELIEF, Acceptances, BaseCell, Prior, base_cells, cell_speedup, trust
 from ddtree_tune.core.prior_table import ForetoldReport
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.replay import replay
@@ -71,7 +71,7 @@ def test_baselines_are_pooled_and_incomplete_ones_left_out(base):
 
 def test_settings_that_nobody_measured_are_foretold_from_others_of_their_width(drafts, base):
     known = [measured(drafts, tree(budget, 2), number) for number, budget in enumerate(BUDGETS, 1)]
-    prior = Prior(base_cells([base]), StepTimeModel.fit(step_points(known)), [drafts], CONFIGS)
+    prior = Prior(base_cells([base]), StepTimeModel.fit(step_points(known)), Acceptances([drafts], CONFIGS))
     gains = rates(base)
     for config in CONFIGS:
         truth = speedup(measured(drafts, config), gains).score
@@ -81,7 +81,7 @@ def test_settings_that_nobody_measured_are_foretold_from_others_of_their_width(d
 
 def test_the_ranking_holds_where_widths_lie_between_the_measured_ones(drafts, base):
     known = [measured(drafts, tree(budget, 2), number) for number, budget in enumerate((2, 24), 1)]
-    prior = Prior(base_cells([base]), StepTimeModel.fit(step_points(known)), [drafts], CONFIGS)
+    prior = Prior(base_cells([base]), StepTimeModel.fit(step_points(known)), Acceptances([drafts], CONFIGS))
     between = prior(tree(7, 4))
     truth = speedup(measured(drafts, tree(7, 4)), rates(base)).score
     assert abs(between.log - math.log(truth)) < 2 * between.deviation
@@ -90,7 +90,7 @@ def test_the_ranking_holds_where_widths_lie_between_the_measured_ones(drafts, ba
 
 def test_the_chain_is_foretold_like_a_tree_of_one_candidate(drafts, base):
     steps = StepTimeModel.fit(step_points([trial(1, PLAIN_CHAIN, 16, lambda _: 3.0)]))
-    prior = Prior(base_cells([base]), steps, [drafts], (PLAIN_CHAIN, tree(40, 1)))
+    prior = Prior(base_cells([base]), steps, Acceptances([drafts], (PLAIN_CHAIN, tree(40, 1))))
     assert prior(PLAIN_CHAIN) == prior(tree(40, 1)) is not None
 
 
@@ -98,19 +98,22 @@ def test_what_is_not_known_is_not_foretold(drafts, base):
     cells = base_cells([base])
     steps = StepTimeModel.fit(step_points([measured(drafts, tree(7, 2))]))
     beyond = (tree(7, 4), tree(7, 8), tree(7, 4, window=64))
-    prior = Prior(cells, steps, [drafts], beyond)
+    prior = Prior(cells, steps, Acceptances([drafts], beyond))
     assert [prior(config) is None for config in beyond] == [False, True, True]
-    assert Prior(cells, StepTimeModel.fit([]), [drafts], beyond)(beyond[0]) is None
-    assert Prior((), steps, [drafts], beyond)(beyond[0]) is None
+    assert Prior(cells, StepTimeModel.fit([]), Acceptances([drafts], beyond))(beyond[0]) is None
+    assert Prior(cells, steps, Acceptances([drafts], beyond))(NO_SPECULATION) is None
+    assert Prior((), steps, Acceptances([drafts], beyond))(beyond[0]) is None
     only_60 = drafts.by_context()[60]
-    assert Prior(cells, steps, [only_60], beyond)(beyond[0]) is None
-    assert set(Prior(cells, steps, [only_60], beyond).cells(beyond[0])) == {c.cell_id for c in cells if c.context == 60}
+    assert Prior(cells, steps, Acceptances([only_60], beyond))(beyond[0]) is None
+    assert set(Prior(cells, steps, Acceptances([only_60], beyond)).cells(beyond[0])) == {
+        c.cell_id for c in cells if c.context == 60
+    }
 
 
 def test_a_trace_without_contexts_speaks_for_all(drafts, base):
     anywhere = trace_of([replace(request, context=None) for request in drafts.requests])
     steps = StepTimeModel.fit(step_points([measured(drafts, tree(7, 2))]))
-    assert Prior(base_cells([base]), steps, [anywhere], (tree(7, 2),))(tree(7, 2)) is not None
+    assert Prior(base_cells([base]), steps, Acceptances([anywhere], (tree(7, 2),)))(tree(7, 2)) is not None
 
 
 def scores(n, seed=0):
@@ -159,5 +162,5 @@ def test_a_window_is_foretold_from_its_own_trace(drafts, base):
     windowed = replace(drafts, header=drafts.header.model_copy(update={"window": 64}))
     steps = StepTimeModel.fit(step_points([measured(drafts, tree(7, 2))]))
     config = EngineConfig(Algorithm.TREE, 7, 2, 64)
-    assert Prior(base_cells([base]), steps, [windowed], (config,))(config) is not None
-    assert Prior(base_cells([base]), steps, [drafts], (config,))(config) is None
+    assert Prior(base_cells([base]), steps, Acceptances([windowed], (config,)))(config) is not None
+    assert Prior(base_cells([base]), steps, Acceptances([drafts], (config,)))(config) is None
