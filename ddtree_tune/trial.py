@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.coding import Attempt, PassRate
     from ddtree_tune.core.dialects import Dialect
-    from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineHandle
+    from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineHandle, GraphUse
     from ddtree_tune.core.gate import GateVerdict
     from ddtree_tune.core.metrics import CellMetrics
     from ddtree_tune.core.record import CellResult, CellTexts, Fingerprint, Proposal
@@ -91,6 +91,7 @@ class _Book:
     attempts: tuple[Attempt, ...] = ()
     failure: Failure | None = None
     fingerprint: Fingerprint | None = None
+    graphs: GraphUse | None = None
     log: str = ""
 
     @contextmanager
@@ -135,6 +136,7 @@ class _Book:
             pass_rate=pass_rate(self.attempts) if self.attempts else None,
             failure=self.failure,
             fingerprint=self.fingerprint,
+            graphs=self.graphs,
             log=self.log,
         )
 
@@ -212,10 +214,14 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
 
     endpoint = probe.door or handle.endpoint
     matrix = Matrix(world.loader, endpoint, running_cap=book.effective.max_running_requests, gpus=world.gpus)
+
+    def alive() -> None:
+        book.graphs = _still_alive(world.engine)
+
     for cell, repeat in matrix.order(spec.load):
         try:
             with book.timed("load"):
-                result = matrix.measure(cell, repeat, check=lambda: _still_alive(world.engine))
+                result = matrix.measure(cell, repeat, check=alive)
         finally:
             book.cells = matrix.results
         world.sink.write(book.record())
@@ -224,17 +230,22 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
 
     if book.proposal.coding and world.grader:
         with book.timed("coding"):
-            book.attempts = tuple(world.grader.run(endpoint, lambda: _still_alive(world.engine)))
-        _still_alive(world.engine)
+            book.attempts = tuple(world.grader.run(endpoint, alive))
+        alive()
         yield TrialEvent("coding", pass_rate=pass_rate(book.attempts))
 
 
-def _still_alive(engine: Engine) -> None:
-    """Raise EngineError if the server ended: what was measured meanwhile is not to be trusted."""
+def _still_alive(engine: Engine) -> GraphUse | None:
+    """Raise EngineError if the server ended: what was measured meanwhile is not to be trusted.
+
+    Returns:
+        How its decode steps ran so far, where its log tells.
+    """
     state = engine.state()
     if not state.alive:
         failure = FailureClass(state.failure) if state.failure else FailureClass.CRASH_REQUEST
         raise EngineError(state.reason or f"the server ended with exit code {state.exit_code}", failure)
+    return state.graphs if state.graphs and (state.graphs.graphed or state.graphs.eager) else None
 
 
 def _log_tail(engine: Engine) -> str:

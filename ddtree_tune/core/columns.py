@@ -59,6 +59,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "pass_rate": "Counts of the coding evaluation at the concurrency that is served; null if it did not run.",
         "failure": "Why the trial did not complete; null if it did, or if its writer was killed.",
         "fingerprint": "Machine and software of the node.",
+        "graphs": "Lines of the engine's decode log by how their steps ran: in a CUDA graph or eager.",
         "seconds": "Node time of the trial.",
     },
     "cells": {

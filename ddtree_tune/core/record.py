@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddtree_tune.core.coding import Attempt, PassRate
-    from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineConfig, LaunchPlan
+    from ddtree_tune.core.engine import Difference, EffectiveConfig, EngineConfig, GraphUse, LaunchPlan
     from ddtree_tune.core.errors import FailureClass
     from ddtree_tune.core.gate import GateVerdict
     from ddtree_tune.core.metrics import CellMetrics
@@ -137,6 +137,8 @@ class TrialRecord:
     pass_rate: PassRate | None = None
     failure: Failure | None = None
     fingerprint: Fingerprint | None = None
+    graphs: GraphUse | None = None
+    """How the decode steps ran that the engine's log tells of; None where it tells of none."""
     log: str = ""
     """The engine's log, its end if it is long."""
 

@@ -127,6 +127,8 @@ def _note(row: Row) -> str:
         notes.append("text differs")
     if record.differences:
         notes.append("not as asked")
+    if record.graphs and record.graphs.eager:
+        notes.append(f"eager {record.graphs.eager / (record.graphs.eager + record.graphs.graphed):.0%}")
     if other := elsewhere(record.attempts):
         notes.append(other)
     return ", ".join(notes)

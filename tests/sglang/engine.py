@@ -163,6 +163,8 @@ class Engine:
             if self.ready_at is not None:
                 await asyncio.sleep(self.ready_at + self.scenario.mute_s - time.perf_counter())
             await self._admit()
+            if self.is_stuck:
+                await asyncio.Event().wait()
             if self.running:
                 await asyncio.sleep(self.scenario.step_s)
                 self._step()
@@ -218,6 +220,7 @@ class Engine:
         if not one.is_probe:
             self.generated += one.sent - before
             if before == 0 and self._kills(one):
+                self.is_stuck = True  # a scheduler that is dying generates no more
                 asyncio.get_running_loop().call_later(self.scenario.step_s, self._die)
         if one.done:
             self.running.remove(one)

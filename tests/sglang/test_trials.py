@@ -4,8 +4,9 @@ Everything is real but the server: the supervisor, the sockets, the load process
 """
 
 import os
+import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
@@ -17,9 +18,11 @@ from ddtree_tune.core.record import Origin, Proposal, TrialStatus
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.apart import LoaderProcess
 from ddtree_tune.node.engine import NodeEngine
+from ddtree_tune.node.gpus import GpuWatch
 from ddtree_tune.node.sockets import listening
 from ddtree_tune.trial import World, run_trial
 from tests.fakes import FakeNode, FakeSink
+from tests.gpu.folder import FakeGpus
 from tests.sglang.harness import PAIR, running, scenario
 
 SPEC = f"""
@@ -53,6 +56,13 @@ def loader():
         yield process
 
 
+@pytest.fixture
+def gpus(tmp_path):
+    folder = tmp_path / "gpus"
+    folder.mkdir()
+    return FakeGpus(folder)
+
+
 @contextmanager
 def environment(values):
     """Variables of this process, and so of every server that it launches."""
@@ -65,7 +75,7 @@ def environment(values):
             os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
 
-def trial(tmp_path, loader, config=TREE, *, dialect=None, args="[]", reference=None, gate=None, **fields):
+def trial(tmp_path, loader, config=TREE, *, dialect=None, args="[]", reference=None, gate=None, gpus=None, **fields):
     """Run one trial to its end; returns its record and its events."""
     kind = dialect or ("sglang-dflash" if config.algorithm is not Algorithm.TREE else "ddtree_tune")
     fields = QUICK | {"build": "ddtree_tune" if kind == "ddtree_tune" else "stock"} | fields
@@ -75,8 +85,15 @@ def trial(tmp_path, loader, config=TREE, *, dialect=None, args="[]", reference=N
     spoken = select(spec.engine, 16)
     engine = NodeEngine(spec, spoken, name="trial-0001")
     proposal = Proposal("0001-abc", config, Origin.SEED, coding=False, reference=reference)
-    with environment(scenario(tmp_path, **fields)):
-        events = list(run_trial(spec, spoken, proposal, World(engine, loader, None, FakeNode(), FakeSink())))
+    values = scenario(tmp_path, **fields)
+    with ExitStack() as stack:
+        watch = None
+        if gpus is not None:
+            watch = stack.enter_context(GpuWatch(env=gpus.env, period_s=0.02, release_s=1.0))
+            values["FAKE_GPU_DIR"] = gpus.env["FAKE_GPU_DIR"]
+        stack.enter_context(environment(values))
+        world = World(engine, loader, None, FakeNode(), FakeSink(), watch)
+        events = list(run_trial(spec, spoken, proposal, world))
     record = events[-1].record
     if record.plan:
         assert not any(map(listening, (record.plan.port, *record.plan.further_ports)))
@@ -112,6 +129,7 @@ def test_a_healthy_server_is_measured_by_the_door_that_counts(tmp_path, loader, 
     phases = [event.starting.phase for event in events if event.starting]
     assert set(phases) <= {"starting", "loading weights", "allocating memory", "capturing CUDA graphs", "warming up"}
     assert "ready to roll" in record.log
+    assert record.graphs is None or record.graphs.eager == 0
     if config is not NONE:
         assert record.gate.accept_len == pytest.approx(3.0, abs=0.6)
 
@@ -266,3 +284,39 @@ def test_faked_acceptance_is_never_scored(tmp_path, loader):
     assert rejected(record, FailureClass.DIRTY_NODE, "SGLANG_SIMULATE_ACC_LEN, which fakes acceptance")
 
 
+def test_the_gpus_of_the_node_are_metered_in_every_cell(tmp_path, loader, gpus):
+    gpus.set(power_w=350.0, sm_clock_mhz=1980, temperature_c=61)
+    record, _ = trial(tmp_path, loader, gpus=gpus)
+    assert record.status is TrialStatus.COMPLETE, record.failure
+    for cell in record.cells:
+        seconds, tokens = cell.metrics.window_s, cell.metrics.output_tokens
+        assert cell.metrics.power_w == pytest.approx(350.0, rel=0.02), (cell.metrics.reasons, cell.runs[0].gpu_missing)
+        assert cell.metrics.joules_per_token == pytest.approx(350.0 * seconds / tokens, rel=0.1)
+        assert cell.metrics.temperature_c == 61
+        assert cell.metrics.gpu_memory_gib > 0.9  # what the server's scheduler holds, and the idle node's few MiB
+
+
+def test_a_stranger_on_the_gpus_is_the_nodes_fault_and_nothing_is_launched(tmp_path, loader, gpus):
+    stranger = subprocess.Popen(["sleep", "60"])
+    try:
+        gpus.hold(stranger.pid, 4000)
+        record, _ = trial(tmp_path, loader, gpus=gpus)
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert rejected(record, FailureClass.DIRTY_NODE, "no other process must be on a trial's GPUs", str(stranger.pid))
+    assert (record.plan, record.failure.stage) == (None, "launch")
+
+
+def test_memory_that_does_not_come_back_makes_the_node_dirty(tmp_path, loader, gpus):
+    record, _ = trial(tmp_path, loader, gpus=gpus, memory_lingers_s=60.0)
+    assert rejected(record, FailureClass.DIRTY_NODE, "MiB more on GPU 0")
+    assert record.failure.stage == "stop"
+    assert len(record.cells) == 3  # what was measured is kept, and is not believed
+
+
+def test_a_server_that_decodes_outside_its_graphs_is_marked(tmp_path, loader):
+    record, _ = trial(tmp_path, loader, eager=True, args='["--decode-log-interval", "5"]')
+    assert record.status is TrialStatus.COMPLETE, record.failure
+    assert record.graphs.eager > 3
+    assert record.graphs.graphed == 0
