@@ -27,21 +27,14 @@ class LoaderProcess:
 
     def __init__(self, load: LoadSpec, *, seed: int, stall_s: float) -> None:
         """Set up as ``NodeLoader``, in the child."""
-        spawn = get_context("spawn")
-        self._pipe, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(theirs, load, seed, stall_s), daemon=True)
-        self._process.start()
-        theirs.close()
+        self._made_of = (load, seed, stall_s)
+        self._begin()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.join(_GRACE_S)
-        if self._process.is_alive():
-            self._process.kill()
-        self._pipe.close()
+        self._end()
 
     def run(self, endpoint: Endpoint, cell: Cell, repeat: int, check: Check) -> CellRun:
         """See ``ports.Loader``.
@@ -59,9 +52,27 @@ class LoaderProcess:
             raise LoadError(
                 f"the load process must live as long as the measurement, but it ended with {self._process.exitcode}"
             ) from None
+        except TuneError:
+            self._end()  # what it would still send is no answer to the next question
+            self._begin()
+            raise
         if isinstance(result, TuneError):
             raise result
         return result
+
+    def _begin(self) -> None:
+        spawn = get_context("spawn")
+        self._pipe, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(theirs, *self._made_of), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def _end(self) -> None:
+        self._process.terminate()
+        self._process.join(_GRACE_S)
+        if self._process.is_alive():
+            self._process.kill()
+        self._pipe.close()
 
 
 def _serve(pipe: Connection, load: LoadSpec, seed: int, stall_s: float) -> None:

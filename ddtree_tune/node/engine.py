@@ -29,7 +29,7 @@ from ddtree_tune.core.server_log import ServerLog
 from ddtree_tune.node.client import EngineClient
 from ddtree_tune.node.probe import run_probe
 from ddtree_tune.node.sockets import HOST, POLL_S, fresh_ports, listening, owns_port, wait_free
-from ddtree_tune.node.supervise import GRACE_VARIABLE
+from ddtree_tune.node.supervise import EXIT_VARIABLE, GRACE_VARIABLE
 
 if TYPE_CHECKING:
     from ddtree_tune.core.dialects import Dialect
@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from ddtree_tune.core.gate import Probe
     from ddtree_tune.core.spec import SweepSpec
 
+EXIT_FILE = "exit"
 LOG_KEPT_BYTES = 1_000_000
+GONE_S = 2.0
+"""A server that no longer listens is given so long to end by itself, for the sake of its exit code."""
 HEALTH_S = 2.0
 """Most time for one look at ``/health``; SGLang answers it only after it has generated a token."""
 
@@ -73,13 +76,30 @@ class _Running:
         self.seen.feed(text.decode(errors="replace"))
         return self.seen
 
+    @property
+    def exit_file(self) -> Path:
+        return self.folder / EXIT_FILE
+
+    def exit_code(self) -> int | None:
+        """Of the server itself, whose supervisor may still wait for its descendants; None while it runs."""
+        ended = self.process.poll()
+        if self.exit_file.exists():
+            return int(self.exit_file.read_text())
+        return 128 - ended if ended is not None and ended > 128 else ended
+
     def fault(self) -> Fault | None:
         """Why the server is gone, or will be; None while it is well."""
-        code = self.process.poll()
+        code = self.exit_code()
+        if code is None and self.ready and not listening(self.plan.port):
+            deadline = time.monotonic() + GONE_S  # its exit is about to be known
+            while (code := self.exit_code()) is None and time.monotonic() < deadline:
+                time.sleep(POLL_S)
+            return self._classified(code)
+        return None if code is None and self.look().fatal is None else self._classified(code)
+
+    def _classified(self, code: int | None) -> Fault:
         seen = self.look()
-        if code is None and seen.fatal is None:
-            return None
-        return classify(seen.tail, _exit_code(code), ready=self.ready, phase=seen.phase, lost=code is None)
+        return classify(seen.tail, code, ready=self.ready, phase=seen.phase, lost=code is None)
 
 
 class NodeEngine:
@@ -114,14 +134,16 @@ class NodeEngine:
             env=tuple(sorted(spec.env.items())),
         )
         plan = self._dialect.plan(config, slot)
-        env = os.environ | dict(plan.env) | {GRACE_VARIABLE: str(spec.stop_grace_s), "PYTHONUNBUFFERED": "1"}
+        env = os.environ | dict(plan.env) | {"PYTHONUNBUFFERED": "1"}
         if env.get(FAKED_ACCEPTANCE, "0") not in {"", "0"}:
             raise EngineError(
                 f"{FAKED_ACCEPTANCE}, which fakes acceptance, must not be set on a node that is measured, but got "
                 f"{env[FAKED_ACCEPTANCE]}; unset it where the node's processes start",
                 FailureClass.DIRTY_NODE,
             )
+        deadline_s = spec.deadline_s(_weight_bytes(spec.model))
         folder = Path(tempfile.mkdtemp(prefix="ddtree-tune-"))
+        env |= {GRACE_VARIABLE: str(spec.stop_grace_s), EXIT_VARIABLE: str(folder / EXIT_FILE)}
         # A plan says "python" so that people can paste it; here it means the interpreter that runs us.
         argv = [sys.executable if plan.argv[0] == "python" else plan.argv[0], *plan.argv[1:]]
         with boundary(EngineError, "launch the server"), (folder / "server.log").open("wb") as log:
@@ -132,7 +154,6 @@ class NodeEngine:
                 stderr=subprocess.STDOUT,
                 env=env,
             )
-        deadline_s = spec.deadline_s(_weight_bytes(spec.model))
         self._running = _Running(plan, process, folder, time.monotonic(), deadline_s)
 
     def ready(self, wait_s: float) -> Starting | EngineHandle:
@@ -194,10 +215,9 @@ class NodeEngine:
         seen = running.seen
         if fault is None:
             return EngineState(alive=True, log_tail=seen.tail, graphs=seen.graphs)
-        code = _exit_code(running.process.poll())
         return EngineState(
             alive=False,
-            exit_code=code,
+            exit_code=running.exit_code(),
             failure=fault.failure,
             reason=fault.reason,
             log_tail=seen.tail,
@@ -260,11 +280,6 @@ def _refuse_others(running: _Running) -> None:
             "see who it is with ss -ltnp",
             FailureClass.PORT_CONFLICT,
         )
-
-
-def _exit_code(supervised: int | None) -> int | None:
-    """The server's own code from the supervisor's: 128 + n is signal n."""
-    return 128 - supervised if supervised is not None and supervised > 128 else supervised
 
 
 def _tree(pid: int) -> set[int]:

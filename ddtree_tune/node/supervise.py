@@ -5,6 +5,9 @@ died in any way, the command's whole process tree gets SIGTERM, a grace time, th
 Descendants that lose their parent are adopted by this process, so none slips away, and the command
 is killed by the kernel should this process die itself.
 
+The command's exit code is in the file that EXIT_VARIABLE names as soon as it ends, for its descendants
+may take their time to follow.
+
 It stays in its owner's process group: Ray kills the group of a worker that dies, a new session
 would escape that. Standard library only, so that it starts in milliseconds.
 """
@@ -23,6 +26,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_VARIABLE = "DDTREE_TUNE_STOP_GRACE_S"
+EXIT_VARIABLE = "DDTREE_TUNE_EXIT_FILE"
 
 
 def descendants(root: int) -> list[int]:
@@ -59,6 +63,13 @@ def _signal_all(pids: list[int], number: int) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
+
+
+def _tell(path: Path, code: int) -> None:
+    """Leave the exit code where the owner looks, whole or not at all."""
+    beside = path.with_suffix(".part")
+    beside.write_text(str(code))
+    beside.replace(path)
 
 
 def _reap() -> None:
@@ -99,9 +110,12 @@ def main(argv: list[str]) -> int:
         preexec_fn=lambda: _prctl(PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - this process has one thread
     )
     owner_lives = True
+    ends = [os.pidfd_open(child.pid)] if sys.platform == "linux" else []  # readable at once when it ends
     while child.poll() is None and owner_lives and not asked:
-        readable, _, _ = select.select([0], [], [], 0.1)
-        owner_lives = not readable or bool(os.read(0, 4096))
+        readable, _, _ = select.select([0, *ends], [], [], 0.1)
+        owner_lives = 0 not in readable or bool(os.read(0, 4096))
+    if child.poll() is not None and (path := os.environ.get(EXIT_VARIABLE)):
+        _tell(Path(path), child.returncode)
     end_tree(child, float(os.environ.get(GRACE_VARIABLE, "5")))
     code = child.wait()
     return code if code >= 0 else 128 - code

@@ -102,7 +102,7 @@ def trial(tmp_path, loader, config=TREE, *, dialect=None, args="[]", reference=N
 
 def rejected(record, failure, *words):
     """Whether a record says that, in one sentence, with the server's last lines."""
-    assert record.failure is not None, record.status
+    assert record.failure is not None, (record.status, [cell.metrics for cell in record.cells], record.log[-3000:])
     assert record.failure.failure is failure, record.failure
     assert "\n" not in record.failure.reason
     for word in words:
@@ -316,7 +316,10 @@ def test_memory_that_does_not_come_back_makes_the_node_dirty(tmp_path, loader, g
 
 
 def test_a_server_that_decodes_outside_its_graphs_is_marked(tmp_path, loader):
-    record, _ = trial(tmp_path, loader, eager=True, args='["--decode-log-interval", "5"]')
+    refused, _ = trial(tmp_path, loader, eager=True)
+    assert rejected(refused, FailureClass.SILENT_OVERRIDE, "in a CUDA graph, but got graphs up to a batch of 0")
+    allowed = {"allow": ("graph_batch",)}
+    record, _ = trial(tmp_path, loader, eager=True, args='["--decode-log-interval", "5"]', gate=allowed)
     assert record.status is TrialStatus.COMPLETE, record.failure
     assert record.graphs.eager > 3
     assert record.graphs.graphed == 0
