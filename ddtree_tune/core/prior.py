@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.replay import Replay
     from ddtree_tune.core.step_time import StepTimeModel
+
+_Plane: TypeAlias = dict[tuple[int, int], Estimate]
+"""Acceptance length by budget and topk."""
 
 BELIEF = 0.9
 """Trust in the prior before anything was measured against it."""
@@ -117,13 +120,7 @@ class Acceptances:
         plane = planes.get(context) or planes.get(None)
         if plane is None or self.width(config) is None:
             return None
-        budget, topk = _effective(config, self._depths[config.window])
-        if budget not in plane.budgets or topk not in plane.topks:
-            return None
-        at = plane.budgets.index(budget), plane.topks.index(topk)
-        accept_len = float(plane.accept_len[at])
-        deviation = _FEW if plane.deviation is None else float(plane.deviation[at]) / accept_len
-        return Estimate(math.log(accept_len), deviation)
+        return plane.get(_effective(config, self._depths[config.window]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +209,21 @@ def _effective(config: EngineConfig, depth: int) -> tuple[int, int]:
     return (min(budget, depth), 1) if topk == 1 else (budget, topk)
 
 
-def _planes(trace: DraftTrace, configs: Sequence[EngineConfig]) -> dict[int | None, Replay]:
+def _planes(trace: DraftTrace, configs: Sequence[EngineConfig]) -> dict[int | None, _Plane]:
     """The replay of every context over what the settings of the trace's window need."""
     mine = [_effective(one, trace.header.depth) for one in configs if one.window == trace.header.window]
     known = [(budget, topk) for budget, topk in mine if topk <= trace.header.topk]
     if not known:
         return {}
     budgets, topks = (tuple(sorted(set(values))) for values in zip(*known, strict=True))
-    return {context: replay(part, budgets, topks) for context, part in trace.by_context().items()}
+    return {context: _estimates(replay(part, budgets, topks)) for context, part in trace.by_context().items()}
+
+
+def _estimates(plane: Replay) -> _Plane:
+    accept_len, deviation = plane.accept_len, plane.deviation
+    relative = np.full_like(accept_len, _FEW) if deviation is None else deviation / accept_len
+    return {
+        (budget, topk): Estimate(math.log(accept_len[row, column]), float(relative[row, column]))
+        for row, budget in enumerate(plane.budgets)
+        for column, topk in enumerate(plane.topks)
+    }
