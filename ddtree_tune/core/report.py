@@ -82,9 +82,15 @@ def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
         f"{plan.cells} cells each: contexts {_listed(load.contexts)}; concurrency {_listed(load.concurrency)}"
         + (f"; {load.repeats} repeats" if load.repeats > 1 else ""),
         f"coding: {spec.coding.problems}" if spec.coding else "coding: none",
-        f"about {plan.node_s / 60:.0f} node-minutes: {plan.trial_s:.0f} s a trial, {plan.final_s:.0f} s a final",
+        f"about {_node_time(plan.node_s)}: {plan.trial_s:.0f} s a trial"
+        + (f", {plan.final_s:.0f} s a final" if plan.finals else "")
+        + ("" if plan.measured else "; a rough estimate, replaced by measured times as trials end"),
     ]
     return [line for one in lines for line in textwrap.wrap(one, WIDTH, subsequent_indent="  ")]
+
+
+def _node_time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} node-hours" if seconds >= 5400 else f"{seconds / 60:.0f} node-minutes"
 
 
 def _trials(conclusion: Conclusion, spec: SweepSpec) -> list[str]:
