@@ -30,7 +30,7 @@ GAUGES = {
     "output_tps": (_CELL, "Output tokens per second of a cell"),
     "accept_len": (_CELL, "Tokens per verify step of a cell"),
     "pass_rate": (_TRIAL, "Problems passed by problems attempted, at the concurrency that is served"),
-    "node_seconds": (("sweep", "stage"), "Node time of all trials that ended, by stage"),
+    "node_seconds": (("sweep", "stage"), "Node time of this run's trials that ended, by stage"),
     "node_held_seconds": (("sweep",), "Nodes that are up, summed over the time of this run"),
 }
 """Tags and meaning of each gauge; its name at the endpoint is ``ray_ddtree_tune_`` and the key."""
@@ -39,8 +39,15 @@ GAUGES = {
 class Gauges:
     """Every gauge of one sweep, set from the driver."""
 
-    def __init__(self, sweep: str) -> None:
+    def __init__(self, sweep: str, earlier: int) -> None:
+        """Start gauges.
+
+        Args:
+            sweep: its name, a label of every gauge.
+            earlier: how many records an earlier run left; their node time is not this run's.
+        """
         self._sweep = sweep
+        self._earlier = earlier
         self._gauges = {name: Gauge(f"ddtree_tune_{name}", text, tags) for name, (tags, text) in GAUGES.items()}
         self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         """By gauge and tags."""
@@ -63,11 +70,21 @@ class Gauges:
     def happened(self, proposal: Proposal, event: TrialEvent) -> None:
         """A trial told an event."""
         trial = {"trial": proposal.trial_id, "setting": proposal.config.label}
-        self._stage(trial, event)
+        self.leave(proposal)
+        if event.record is None:
+            now = trial | {"stage": event.stage if event.cell is None else event.cell.cell_id}
+            self._stages[proposal.trial_id] = now
+            self._set("stage", 1, **now)
         if event.cell is not None:
             self._cell(trial, event.cell)
         if event.pass_rate is not None:
             self._set("pass_rate", event.pass_rate.over_all, **trial)
+
+    def leave(self, proposal: Proposal) -> None:
+        """A trial is no longer where it was."""
+        left = self._stages.pop(proposal.trial_id, None)
+        if left is not None:
+            self._clear("stage", **left)
 
     def ended(self, records: Sequence[TrialRecord]) -> None:
         """What all trials that ended have come to; garbage is judged as a failure."""
@@ -75,7 +92,7 @@ class Gauges:
         for status in TrialStatus:
             self._set("trials", statuses.count(status), status=status.value)
         seconds: dict[str, float] = {}
-        for record in records:
+        for record in records[self._earlier :]:
             for span in record.spans:
                 seconds[span.stage] = seconds.get(span.stage, 0.0) + span.seconds
         for stage, total in seconds.items():
@@ -87,16 +104,6 @@ class Gauges:
         for left in self._stages.values():
             self._clear("stage", **left)
         self._stages.clear()
-
-    def _stage(self, trial: dict[str, str], event: TrialEvent) -> None:
-        """Move a trial's mark to where it is now."""
-        left = self._stages.pop(trial["trial"], None)
-        if left is not None:
-            self._clear("stage", **left)
-        if event.record is None:
-            now = trial | {"stage": event.stage if event.cell is None else event.cell.cell_id}
-            self._stages[trial["trial"]] = now
-            self._set("stage", 1, **now)
 
     def _cell(self, trial: dict[str, str], cell: CellMetrics) -> None:
         where = trial | {"context": str(cell.context), "concurrency": cell.cell_id.rpartition("_")[2]}

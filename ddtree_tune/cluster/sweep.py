@@ -73,6 +73,10 @@ class _Driver(tune.Callback):
         if result[EVENT].record is not None:
             self._gauges.ended(self._progress.records)
 
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._progress.lost(trial.config[PROPOSAL])
+        self._gauges.leave(trial.config[PROPOSAL])
+
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         self._gauges.close()
 
@@ -110,7 +114,9 @@ def run_sweep(
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
         progress.nodes(nodes)
         searcher = StudySearcher(study, nodes)
-        driver = _Driver(progress, Gauges(spec.name), searcher, Watchdog(progress.say, PATIENCE), nodes)
+        driver = _Driver(
+            progress, Gauges(spec.name, len(progress.records)), searcher, Watchdog(progress.say, PATIENCE), nodes
+        )
         parametrised = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
         trainable = tune.with_resources(parametrised, trial_resources())
         trainable.__qualname__ = TuneTrial.__name__  # what the dashboard calls its actors

@@ -1,7 +1,5 @@
 """One whole sweep as a user starts it: the command, the built-in engine, Ray, the files and the answer."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,36 +7,14 @@ import pytest
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.node.store import Store
 from ddtree_tune.run import main
+from tests.cluster.tiny import TINY_SWEEP, command
 
 pytestmark = pytest.mark.ray
 
-SPEC = """
-name: tiny
-space: {budget: [4, 8], topk: [4], window: [none]}
-seeds: [{budget: 8, topk: 4, window: none}]
-load: {contexts: [60], concurrency: [1, 2], output_tokens: 32, window_s: 0.5}
-coding: {problems: five_kinds, limit: 2, max_tokens: 400}
-search: {trials: 4, final: {settings: 1, rounds: 1}}
-"""
-
-
-def command(*argv):
-    return subprocess.run(
-        [sys.executable, "-m", *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        stdin=subprocess.DEVNULL,
-    )
-
 
 @pytest.mark.timeout(300)
-def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(tmp_path):
-    (tmp_path / "tiny.yaml").write_text(SPEC)
-    done = command("ddtree_tune.run", str(tmp_path / "tiny.yaml"), "--results", str(tmp_path / "results"))
-    assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = (tmp_path / "results").iterdir()
+def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(embedded_sweep):
+    done, folder = embedded_sweep
     store = Store(str(folder))
     records = store.read_records(raw=True)
     searched = [record for record in records if record.proposal.origin is not Origin.FINAL]
@@ -61,7 +37,7 @@ def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(tmp_path):
     assert all(cell.metrics.accept_len > 1.5 for record in speculating for cell in record.cells)
     assert all(cell.metrics.accept_len is None for cell in records[0].cells)
     assert all(record.gate.lossless for record in records if record.proposal.reference is not None)
-    assert store.read_spec() == SPEC
+    assert store.read_spec() == TINY_SWEEP
     assert (folder / "fingerprint.json").exists()
     assert "x no speculation" in done.stdout
     assert str(folder) in done.stdout
@@ -95,7 +71,7 @@ def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(argv, words):
     ],
 )
 def test_files_that_a_spec_names_are_read_before_anything_starts(tmp_path, capsys, found, instead, sentence):
-    (tmp_path / "s.yaml").write_text(SPEC.replace(found, instead))
+    (tmp_path / "s.yaml").write_text(TINY_SWEEP.replace(found, instead))
     assert main([str(tmp_path / "s.yaml"), "--results", str(tmp_path / "results")]) == 2
     assert sentence in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
