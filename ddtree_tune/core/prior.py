@@ -17,7 +17,8 @@ import numpy as np
 from ddtree_tune.core.engine import Algorithm
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.replay import replay
-from ddtree_tune.core.step_time import Estimate, prefill_seconds, prefill_share
+from ddtree_tune.core.step_time import Estimate
+from ddtree_tune.core.steps import prefill_seconds, prefill_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,7 +54,7 @@ class BaseCell:
     user_s: float
     """Seconds from one token of a user to the next: in_flight_mean / output_tps."""
     prefill_share: float
-    """Share of it that goes into prompts, see `step_time.prefill_share`."""
+    """Share of it that goes into prompts, see `steps.prefill_share`."""
 
 
 def base_cells(records: Iterable[TrialRecord]) -> tuple[BaseCell, ...]:

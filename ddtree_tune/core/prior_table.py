@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ddtree_tune.core.engine import Algorithm, EngineConfig
 from ddtree_tune.core.prior import Acceptances, Prior, base_cells
 from ddtree_tune.core.speedup import rates
-from ddtree_tune.core.step_time import StepTimeModel, step_points
+from ddtree_tune.core.step_time import StepTimeModel
+from ddtree_tune.core.steps import step_points
 from ddtree_tune.core.tables import ABSENT, text_table
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ The time of a step grows with the tokens that it verifies, but not smoothly: a k
 a jump. So the model assumes nothing but growth. In each cell of the load matrix it holds a curve
 through the measured widths, and between two of them it believes in one jump at an unknown place:
 its mean is the straight line, and its deviation is nothing at the measured widths and half the
-difference in the middle. No jump is smoothed away, and none is invented.
+difference in the middle. A jump is smoothed only as far as the noise of the measurements, which is
+estimated from them, could have made it.
 """
 
 from __future__ import annotations
@@ -16,22 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ddtree_tune.core.engine import Algorithm
-from ddtree_tune.core.record import TrialStatus
-
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from ddtree_tune.core.engine import EffectiveConfig
-    from ddtree_tune.core.metrics import CellMetrics
-    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.steps import StepPoint
 
 NOISE = 0.02
 """Least deviation of the logarithm of one measured step time; see `surrogate.NOISE`."""
-_LEAST_SHARE = 0.05
-"""Where less of the engine's time is spent on decoding, a step's time is no more than noise."""
 
 
 class Estimate(NamedTuple):
@@ -41,95 +35,6 @@ class Estimate(NamedTuple):
     """Mean of its logarithm."""
     deviation: float
     """Standard deviation of its logarithm."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepPoint:
-    """One measured step time."""
-
-    cell_id: str
-    width: int
-    """Tokens of one sequence in a verify pass."""
-    step_s: float
-
-
-def width_of(effective: EffectiveConfig | None) -> int | None:
-    """Tokens of one sequence in a verify pass: the budget or the rest of the block, and the anchor.
-
-    Returns:
-        None if the server did not say.
-    """
-    if effective is None or effective.algorithm is None:
-        return None
-    if effective.algorithm is Algorithm.NONE:
-        return 1
-    if effective.algorithm is Algorithm.TREE and effective.budget is not None:
-        return effective.budget + 1
-    return effective.block_size
-
-
-def prefill_seconds(cells: Iterable[CellMetrics]) -> dict[int, float]:
-    """Time that a prompt of each context takes the engine: TTFT where the fewest others are served beside it."""
-    found: dict[int, float] = {}
-    for cell in sorted(cells, key=lambda cell: -(cell.in_flight_mean or math.inf)):
-        if cell.ttft_s.mean is not None and cell.in_flight_mean is not None:
-            found[cell.context] = cell.ttft_s.mean
-    return found
-
-
-def prefill_share(cell: CellMetrics, prefill_s: float) -> float | None:
-    """Share of the engine's time that goes into prompts: in_flight_mean * prefill_s / e2e_s.
-
-    While one request lives, each of those in flight is replaced by a new one, whose prompt holds up
-    all. Source: Little's law.
-
-    Returns:
-        None if the cell lacks a number.
-    """
-    if cell.in_flight_mean is None or not cell.e2e_s.mean:
-        return None
-    return min(1.0, cell.in_flight_mean * prefill_s / cell.e2e_s.mean)
-
-
-def step_seconds(cell: CellMetrics, prefill_s: float, *, speculates: bool) -> float | None:
-    """Time of a verify step: accept_len * in_flight_mean / output_tps * (1 - prefill_share).
-
-    A user gets a token every in_flight_mean / output_tps seconds, and accept_len of them in a step;
-    what the engine spends on prompts is no part of a step.
-
-    Args:
-        cell: as measured.
-        prefill_s: of a prompt of its context.
-        speculates: whether steps commit ``accept_len`` tokens; otherwise it is one.
-
-    Returns:
-        None if the cell lacks a number, may not be scored, or hardly decodes.
-    """
-    share = prefill_share(cell, prefill_s)
-    tokens = cell.accept_len if speculates else 1.0
-    if not cell.scored or not cell.output_tps or not cell.in_flight_mean or tokens is None or share is None:
-        return None
-    if 1 - share < _LEAST_SHARE:
-        return None
-    return tokens * cell.in_flight_mean / cell.output_tps * (1 - share)
-
-
-def step_points(records: Iterable[TrialRecord]) -> tuple[StepPoint, ...]:
-    """Every step time that complete trials with speculation measured."""
-    points = []
-    for record in records:
-        width = width_of(record.effective)
-        if record.status is not TrialStatus.COMPLETE or width is None or width == 1:
-            continue
-        cells = [result.metrics for result in record.cells]
-        prefill = prefill_seconds(cells)
-        for cell in cells:
-            if cell.context not in prefill:
-                continue
-            step_s = step_seconds(cell, prefill[cell.context], speculates=True)
-            if step_s is not None:
-                points.append(StepPoint(cell.cell_id, width, step_s))
-    return tuple(points)
 
 
 class _Line(NamedTuple):
@@ -157,11 +62,13 @@ class _Curve:
     """(n,) float64, log seconds as measured."""
     line: _Line | None = None
     """Where four widths or more tell of one."""
+    elasticity: float = 0.5
+    """Without a line: the share of a width's relative growth that is believed of the time."""
 
     def growth(self, known: float, width: float) -> float:
-        """How the logarithm changes from the last known width on: as the line does, or half as the width does."""
+        """How the logarithm changes from the last known width on."""
         if self.line is None:
-            return math.log(width / known) / 2
+            return math.log(width / known) * self.elasticity
         return math.log(max(self.line(width), self.line(known) * min(1.0, width / known)) / self.line(known))
 
 
@@ -175,8 +82,12 @@ class StepTimeModel:
 
     @classmethod
     def fit(cls, points: Sequence[StepPoint]) -> StepTimeModel:
-        """Take in what was measured; there may be nothing."""
-        ordered = sorted(points, key=lambda point: (point.cell_id, point.width))
+        """Take in what was measured; there may be nothing.
+
+        Steps without speculation have no drafter, so they are no part of a curve; they only say how
+        steeply time can grow while few widths do.
+        """
+        ordered = sorted((one for one in points if one.width > 1), key=lambda point: (point.cell_id, point.width))
         curves = {cell: _curve(list(of)) for cell, of in groupby(ordered, key=lambda point: point.cell_id)}
         # The spread of repeats at one width, and of widths that lie against the growth.
         squares = [
@@ -190,7 +101,11 @@ class StepTimeModel:
         levels = sum(len(np.unique(curve.logs)) for curve in curves.values())
         free = len(ordered) - levels
         noise = max(NOISE, math.sqrt(sum(squares) / free)) if free else NOISE
-        return cls(noise, {cell: _shrunk(curve, noise) for cell, curve in curves.items()})
+        plain: dict[str, list[float]] = {}
+        for one in points:
+            if one.width == 1:
+                plain.setdefault(one.cell_id, []).append(math.log(one.step_s))
+        return cls(noise, {cell: _shrunk(_rising(curve, plain.get(cell)), noise) for cell, curve in curves.items()})
 
     def __call__(self, cell_id: str, width: int) -> Estimate | None:
         """The step time at a width.
@@ -236,7 +151,7 @@ class LeftOut(NamedTuple):
 def leave_one_out(points: Sequence[StepPoint]) -> tuple[LeftOut, ...]:
     """Foretell each measured width of each cell from the others; a cell of one width tells nothing."""
     found = []
-    for width in sorted({point.width for point in points}):
+    for width in sorted({point.width for point in points} - {1}):
         model = StepTimeModel.fit([point for point in points if point.width != width])
         for cell_id in sorted({point.cell_id for point in points if point.width == width}):
             foretold = model(cell_id, width)
@@ -267,6 +182,14 @@ def _growing(means: NDArray[np.float64], counts: NDArray[np.float64]) -> NDArray
             (low, some, first), (high, others, second) = pools[-2:]
             pools[-2:] = [((low * some + high * others) / (some + others), some + others, first + second)]
     return np.asarray([mean for mean, _, members in pools for _ in range(members)])
+
+
+def _rising(curve: _Curve, plain: Sequence[float] | None) -> _Curve:
+    """Take the elasticity from the step without speculation, if it is known, to the widest one."""
+    if not plain:
+        return curve
+    elasticity = (curve.logs[-1] - np.mean(plain)) / math.log(curve.widths[-1])
+    return replace(curve, elasticity=float(np.clip(elasticity, 0.0, 1.0)))
 
 
 def _shrunk(curve: _Curve, noise: float) -> _Curve:

@@ -12,7 +12,8 @@ from ddtree_tune.core.prior_table import ForetoldReport
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.replay import replay
 from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN, rates, speedup
-from ddtree_tune.core.step_time import Estimate, StepTimeModel, step_points
+from ddtree_tune.core.step_time import Estimate, StepTimeModel
+from ddtree_tune.core.steps import step_points
 from tests.builders import tree
 from tests.drafts import request_of, trace_of
 from tests.engines import SHAPES, measured_cell, trial

@@ -1,7 +1,6 @@
 """Step times: what decoding alone takes, jumps that stay jumps, and doubt that grows with distance."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,61 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddtree_tune.core.record import TrialStatus
-from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
-from ddtree_tune.core.step_time import (
-    NOISE,
-    StepPoint,
-    StepTimeModel,
-    leave_one_out,
-    prefill_seconds,
-    step_points,
-    step_seconds,
-)
+from ddtree_tune.core.step_time import NOISE, StepTimeModel, leave_one_out
+from ddtree_tune.core.steps import StepPoint, step_points
 from ddtree_tune.node.store import Store
-from tests.builders import tree
-from tests.engines import PREFILL_S, SHAPES, measured_cell, step_of, trial
 
 KEPT = Path(__file__).parents[1] / "golden/results"
 
 
 def points(*pairs, cell_id="c"):
     return [StepPoint(cell_id, width, step_s) for width, step_s in pairs]
-
-
-@pytest.mark.parametrize(("context", "users"), SHAPES)
-@pytest.mark.parametrize(("width", "accept_len"), [(1, 1.0), (9, 4.2), (33, 6.5)])
-def test_a_step_is_what_decoding_takes_without_the_prompts(context, users, width, accept_len):
-    cell = measured_cell(context, users, width, accept_len)
-    found = step_seconds(cell, PREFILL_S[context], speculates=width > 1)
-    assert found == pytest.approx(step_of(width, users))
-
-
-def test_a_prompt_costs_what_it_takes_with_the_fewest_others():
-    cells = [measured_cell(context, users, 9, 4.0) for context, users in reversed(SHAPES)]
-    assert prefill_seconds(cells) == pytest.approx(PREFILL_S)
-    assert prefill_seconds([replace(cells[0], in_flight_mean=None)]) == {}
-
-
-@pytest.mark.parametrize("missing", ["accept_len", "output_tps", "in_flight_mean"])
-def test_a_cell_that_lacks_a_number_has_no_step_time(missing):
-    cell = replace(measured_cell(60, 1, 9, 4.0), **{missing: None})
-    assert step_seconds(cell, 0.01, speculates=True) is None
-
-
-def test_an_engine_that_only_reads_prompts_has_no_step_time():
-    assert step_seconds(measured_cell(60, 1, 9, 4.0), 100.0, speculates=True) is None
-
-
-def test_complete_trials_with_speculation_give_points():
-    def accept_len(_):
-        return 4.0
-
-    trials = [trial(1, NO_SPECULATION, 1, lambda _: 1.0), trial(2, PLAIN_CHAIN, 16, accept_len)]
-    trials += [trial(3, tree(8), 9, accept_len), trial(4, tree(32), 33, accept_len, status=TrialStatus.REJECTED)]
-    found = step_points(trials)
-    assert sorted({point.width for point in found}) == [9, 16]
-    assert len(found) == 2 * len(SHAPES)
 
 
 def test_a_jump_stays_where_it_was_measured():
@@ -90,6 +43,15 @@ def test_beyond_what_was_measured_anything_from_no_growth_to_full_growth_is_beli
     assert near.deviation < far.deviation
     below = model("c", 4)
     assert math.log(0.005) < below.log < math.log(0.010)
+
+
+def test_few_widths_grow_as_steeply_as_from_the_step_without_speculation():
+    few = points((8, 0.010), (16, 0.012))
+    flat = StepTimeModel.fit([*few, StepPoint("c", 1, 0.011)])("c", 32)
+    steep = StepTimeModel.fit([*few, StepPoint("c", 1, 0.002)])("c", 32)
+    unknown = StepTimeModel.fit(few)("c", 32)
+    assert math.log(0.012) < flat.log < unknown.log < steep.log
+    assert StepTimeModel.fit([*few, StepPoint("c", 1, 0.011)])("c", 8) == StepTimeModel.fit(few)("c", 8)
 
 
 def test_a_line_is_followed_beyond_the_measured_widths():
