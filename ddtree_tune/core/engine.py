@@ -56,8 +56,9 @@ class EngineConfig:
         window = "none" if self.window is None else str(self.window)
         if self.algorithm is Algorithm.TREE:
             name = f"{self.budget}/{self.topk}/{window}"
-        elif self.algorithm is Algorithm.CHAIN:
-            name = "chain" if self.window is None else f"chain/{window}"
+        elif self.algorithm in {Algorithm.CHAIN, Algorithm.CHAIN_UNRESTRICTED}:
+            chain = "chain" if self.algorithm is Algorithm.CHAIN else "unrestricted chain"
+            name = chain if self.window is None else f"{chain}/{window}"
         else:
             name = "no speculation" if self.algorithm is Algorithm.NONE else "as it runs"
         return " ".join([name, *(f"{key}={value}" for key, value in self.flags)])

@@ -200,7 +200,14 @@ def _winning_plan(conclusion: Conclusion, records: Sequence[TrialRecord]) -> Lau
 
 def _command(plan: LaunchPlan) -> list[str]:
     """Shell lines of a launch, an option a line; the trial's own port and name made variables."""
-    words = [_word(word, before, plan) for before, word in zip(("", *plan.argv), plan.argv, strict=False)]
+    pairs = zip(("", *plan.argv), (*plan.argv, ""), strict=True)
+    further = set(map(str, plan.further_ports))  # the trial's own, and the server picks others by itself
+    dropped = {at for at, (flag, value) in enumerate(pairs) if "port" in flag and value in further}
+    words = [
+        _word(word, before, plan)
+        for at, (before, word) in enumerate(zip(("", *plan.argv), plan.argv, strict=False))
+        if not {at, at + 1} & dropped
+    ]
     lines: list[str] = []
     for word in words:
         if lines and word.startswith("--"):

@@ -47,6 +47,10 @@ def test_the_canonical_form_is_stable_and_reads_back_without_a_difference(config
     assert differences(canonical, dialect.read_back(server_info(canonical), canonical)) == ()
 
 
+def test_no_two_ways_of_speculating_have_one_name():
+    assert len({EngineConfig(one).label for one in Algorithm}) == len(Algorithm)
+
+
 @given(configs, configs)
 def test_equal_configurations_have_equal_ids_and_others_do_not(one, other):
     assert (one.config_id == other.config_id) == (one == other)

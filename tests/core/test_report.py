@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from ddtree_tune.core.conclusion import conclude
-from ddtree_tune.core.engine import Difference
+from ddtree_tune.core.engine import Difference, LaunchPlan
 from ddtree_tune.core.errors import FailureClass
+from ddtree_tune.core.headline import headline
 from ddtree_tune.core.plan import plan as plan_of
 from ddtree_tune.core.record import Origin
-from ddtree_tune.core.headline import headline
 from ddtree_tune.core.report import answer_lines, plan_lines, winner_script
 from ddtree_tune.core.spec import FinalSpec
 from ddtree_tune.core.tables import WIDTH, cut, text_table
@@ -139,6 +139,23 @@ def test_the_script_runs_the_winners_command_with_port_and_name_from_outside(tmp
     assert done.stdout.splitlines() == [*expected, "--served-model-name", "default"]
     assert "40123" not in script
     assert "nonce" not in script
+
+
+def test_the_ports_of_the_trial_stay_out_of_the_winners_command():
+    plan = LaunchPlan(
+        ("python", "-m", "sglang.launch_server", "--port", "30100", "--nccl-port", "30101", "--page-size", "1"),
+        (("SGLANG_DDTREE_MAX_TOPK", "4"),),
+        "127.0.0.1",
+        30100,
+        "nonce",
+        (30101, 30333),
+    )
+    trials = [replace(one, plan=plan) for one in (*search(), *finals())]
+    script = winner_script(conclude(trials, SWEEP), trials, SWEEP)
+    assert "nccl" not in script
+    assert "export SGLANG_DDTREE_MAX_TOPK=4" in script
+    assert script.rstrip().endswith("--page-size 1")
+    assert '--port "${PORT:-30000}"' in script
 
 
 def test_without_a_winner_there_is_no_script():
