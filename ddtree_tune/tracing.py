@@ -21,7 +21,7 @@ from ddtree_tune.core.workload import Ends
 from ddtree_tune.node.counting import Counter, Counts
 from ddtree_tune.node.live import user
 from ddtree_tune.node.loadgen import prompts_of, streams_of
-from ddtree_tune.node.replay_file import write_trace
+from ddtree_tune.node.replay_file import check_place, write_trace
 from ddtree_tune.node.spec_file import read_spec
 
 if TYPE_CHECKING:
@@ -77,9 +77,10 @@ def trace_command(spec_path: Path, out: Path, *, window: int | None, topk: int, 
         The exit code 0.
 
     Raises:
-        SpecError: the sweep is none of the built-in engine, or a value does not fit it.
+        SpecError: the sweep is none of the built-in engine, a value does not fit it, or the file has no place.
     """
     spec = read_spec(spec_path)
+    check_place(out)
     trace = trace_load(spec, window=window, topk=topk, requests=requests)
     write_trace(out, trace)
     print(f"{len(trace.requests)} requests, {positions(trace)} positions: {out}")

@@ -76,6 +76,7 @@ def test_a_server_counts_on_the_load_what_the_replay_of_its_prompts_says(spec, t
     [
         (["--window", "4"], "--window must be from 16 to "),
         (["--topk", "100000"], "--topk must be from 1 to "),
+        (["--out", "/nowhere/t.jsonl"], "/nowhere/t.jsonl: must be a file in a folder that exists"),
     ],
 )
 def test_what_the_pair_cannot_do_is_one_sentence(spec, monkeypatch, capsys, arguments, sentence):

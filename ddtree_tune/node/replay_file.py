@@ -39,6 +39,16 @@ def load_trace(path: Path) -> DraftTrace:
     return read_trace(text.split("\n"), str(path))
 
 
+def check_place(path: Path) -> None:
+    """Look at where a file is to go before anything takes time.
+
+    Raises:
+        SpecError: no file can be there.
+    """
+    if not path.resolve().parent.is_dir() or (path.exists() and not path.is_file()):
+        raise SpecError(f"{path}: must be a file in a folder that exists, but this is none")
+
+
 def write_trace(path: Path, trace: DraftTrace) -> None:
     """Write a trace beside and rename; a name that ends with ``.gz`` is packed.
 
@@ -69,6 +79,8 @@ def replay_command(
     Returns:
         The exit code 0.
     """
+    if json_path is not None:
+        check_place(json_path)
     trace = load_trace(path)
     budgets = budgets or BUDGETS
     topks = topks or [topk for topk in TOPKS if topk <= trace.header.topk]

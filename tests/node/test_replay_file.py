@@ -69,6 +69,7 @@ def test_with_the_trials_of_a_sweep_speed_is_foretold_too(tmp_path, capsys):
     ("arguments", "sentence"),
     [
         ([str(KEPT), "--results", "nowhere"], "nowhere: must be the results folder of a sweep, but it holds no trial"),
+        ([str(KEPT), "--json", "no/plane.json"], "no/plane.json: must be a file in a folder that exists, but this is"),
         (["no.jsonl"], "no.jsonl: a trace must be a file, but got No such file or directory"),
         ([str(GOLDEN / "measured.json")], "measured.json:1: "),
         ([str(KEPT), "--topks", "99"], "topks must be at most the 4 candidates that the trace keeps, but got 99"),
