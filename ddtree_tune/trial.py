@@ -56,7 +56,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class TrialEvent:
-    """One thing that happened; exactly the last one carries the record."""
+    """One thing that happened; exactly one carries the record, and nothing but a quarantine follows it."""
 
     stage: str
     starting: Starting | None = None
@@ -64,6 +64,8 @@ class TrialEvent:
     cell: CellMetrics | None = None
     pass_rate: PassRate | None = None
     record: TrialRecord | None = None
+    quarantine: str | None = None
+    """Why the node is held though its trial is over."""
 
 
 class _RejectedError(Exception):

@@ -42,12 +42,23 @@ class StudySearcher(Searcher):
             "window": config.window,
         }
 
+    @property
+    def done(self) -> bool:
+        """Whether the study wants nothing more and waits for nothing."""
+        return self._study.done
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Nothing to learn before a trial ends."""
+        """Tell the record of a trial that holds its node beyond its end: it is to be tried elsewhere."""
+        event = result[EVENT]
+        if event.record is not None:
+            del self._asked[trial_id]
+            self._study.tell(event.record)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Tell the record; a trial that left none was lost with its process."""
-        proposal = self._asked.pop(trial_id)
+        proposal = self._asked.pop(trial_id, None)
+        if proposal is None:
+            return
         event = (result or {}).get(EVENT)
         if event is not None and event.record is not None:
             self._study.tell(event.record)

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PATIENCE = Patience()
 """With a cluster that has no node for a trial."""
+QUARANTINE = "quarantine"
+"""Stage of the events of a trial that is over and holds its node."""
 LOOK_PERIOD_S = 2.0
 """Between two counts of the nodes."""
 
@@ -43,6 +45,8 @@ class _Driver(tune.Callback):
         self._watchdog = watchdog
         self._nodes = nodes
         self._looked_s = time.monotonic()
+        self._quarantined: dict[str, str] = {}
+        """Why, by the trial that holds the node."""
         self.stopped: str | None = None
         """Why the sweep could not go on, in one sentence."""
 
@@ -59,7 +63,9 @@ class _Driver(tune.Callback):
             self._look(passed_s, [trial.status for trial in trials])
         except PlacementError as error:
             self.stopped = str(error)
-        if self.stopped is not None:
+        held = len(self._quarantined)
+        over = held > 0 and self._searcher.done and sum(not trial.is_finished() for trial in trials) == held
+        if self.stopped is not None or over:
             os.kill(os.getpid(), signal.SIGUSR1)  # Tune's way to end in order
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -68,6 +74,9 @@ class _Driver(tune.Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
+        if result[EVENT].stage == QUARANTINE:
+            self._hold(trial, result[EVENT].quarantine)
+            return
         self._progress.happened(trial.config[PROPOSAL], result[EVENT])
         self._gauges.happened(trial.config[PROPOSAL], result[EVENT])
         if result[EVENT].record is not None:
@@ -76,19 +85,32 @@ class _Driver(tune.Callback):
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._progress.lost(trial.config[PROPOSAL])
         self._gauges.leave(trial.config[PROPOSAL])
+        self._quarantined.pop(trial.trial_id, None)
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         self._gauges.close()
+
+    def _hold(self, trial: Trial, reason: str | None) -> None:
+        """A node is held back, or free again."""
+        where = f"the node of {trial.config[PROPOSAL].trial_id}"
+        if reason is None:
+            self._progress.say(f"{where} is clean again")
+            self._quarantined.pop(trial.trial_id, None)
+        elif trial.trial_id not in self._quarantined:
+            self._progress.say(f"{where} is quarantined, and gets no trial until it is clean: {reason}")
+            self._quarantined[trial.trial_id] = reason
 
     def _look(self, passed_s: float, statuses: list[str]) -> None:
         nodes = nodes_up()
         if nodes != self._nodes:
             self._progress.nodes(nodes)
-        self._nodes = self._searcher.nodes = nodes
-        running, pending = statuses.count(Trial.RUNNING), statuses.count(Trial.PENDING)
+        held = len(self._quarantined)
+        self._nodes, self._searcher.nodes = nodes, nodes - held
+        running, pending = statuses.count(Trial.RUNNING) - held, statuses.count(Trial.PENDING)
         self._gauges.tick(nodes, passed_s)
         self._gauges.trials(running, pending)
-        self.stopped = self._watchdog.look(obstacle(nodes) if pending and not running else None)
+        why = f"{held} of {nodes} quarantined: {next(iter(self._quarantined.values()))}" if held else obstacle(nodes)
+        self.stopped = self._watchdog.look(why if pending and not running else None)
 
 
 def run_sweep(

@@ -7,6 +7,7 @@ other.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,8 +18,11 @@ from ray import tune
 from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
 from ddtree_tune.cluster.placement import this_node
 from ddtree_tune.cluster.serve import EngineApp, ServedEngine
+from ddtree_tune.core.errors import EngineError, FailureClass
+from ddtree_tune.node.engine import refuse_faked
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.gpus import GpuWatch
+from ddtree_tune.node.sockets import wait_free
 from ddtree_tune.trial import TrialEvent, World, run_trial
 
 if TYPE_CHECKING:
@@ -27,11 +31,13 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from ddtree_tune.core.dialects import Dialect
-    from ddtree_tune.core.record import Fingerprint, Proposal
+    from ddtree_tune.core.record import Fingerprint, Proposal, TrialRecord
     from ddtree_tune.core.spec import SweepSpec
 
 EVENT = "event"
 """Key of a step's TrialEvent in its Tune result."""
+HOLD_S = 3.0
+"""Between two looks at a node that is quarantined."""
 PROPOSAL = "proposal"
 """Key of a trial's Proposal in its Tune configuration."""
 
@@ -47,6 +53,18 @@ class _ThisNode:
 
     def utc(self) -> str:
         return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _dirt(gpus: GpuWatch, left: TrialRecord) -> str | None:
+    """Why a node is not free for the next trial; None if it is."""
+    try:
+        gpus.refuse_taken()
+        if left.plan is not None:
+            wait_free((left.plan.port, *left.plan.further_ports), 0.0)
+        refuse_faked(dict(os.environ))
+    except EngineError as error:
+        return error.message
+    return None
 
 
 class TuneTrial(tune.Trainable):
@@ -76,12 +94,26 @@ class TuneTrial(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Tell the next event."""
+        """Tell the next event. A trial that leaves a dirty node holds it until it is clean."""
+        if self._left is not None:
+            return self._hold(self._left)
         event = next(self._story)
-        if event.record is not None:  # raw requests are on disk; the driver needs the metrics alone
-            cells = tuple(replace(cell, runs=()) for cell in event.record.cells)
-            event = replace(event, record=replace(event.record, cells=cells, log=""))
-        return {EVENT: event, "stage": event.stage, "done": event.record is not None}
+        record = event.record
+        if record is None:
+            return {EVENT: event, "stage": event.stage, "done": False}
+        if record.failure is not None and record.failure.failure is FailureClass.DIRTY_NODE:
+            self._left = record
+        cells = tuple(replace(cell, runs=()) for cell in record.cells)  # the raw requests are on disk
+        event = replace(event, record=replace(record, cells=cells, log=""))
+        return {EVENT: event, "stage": event.stage, "done": self._left is None}
+
+    def _hold(self, left: TrialRecord) -> dict[str, Any]:
+        """Keep the node from other trials while what one left is still there."""
+        time.sleep(HOLD_S)
+        reason = _dirt(self._gpus, left)
+        if reason is None:
+            self._left = None
+        return {EVENT: TrialEvent("quarantine", quarantine=reason), "stage": "quarantine", "done": reason is None}
 
     def cleanup(self) -> None:
         """End the story where it is: the server stops, the record is kept, the application goes."""
@@ -94,6 +126,9 @@ class TuneTrial(tune.Trainable):
 
     def load_checkpoint(self, checkpoint: dict[str, Any] | None) -> None:
         """Nothing to load, see ``save_checkpoint``."""
+
+    _left: TrialRecord | None = None
+    """The record of a trial that left this node dirty."""
 
     def _begin(self, proposal: Proposal) -> Generator[TrialEvent, None, None]:
         engine = ServedEngine(self._app, name=f"trial-{proposal.trial_id}")

@@ -32,6 +32,8 @@ from ddtree_tune.node.sockets import HOST, POLL_S, fresh_ports, listening, owns_
 from ddtree_tune.node.supervise import EXIT_VARIABLE, GRACE_VARIABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.gate import Probe
@@ -135,12 +137,7 @@ class NodeEngine:
         )
         plan = self._dialect.plan(config, slot)
         env = os.environ | dict(plan.env) | {"PYTHONUNBUFFERED": "1"}
-        if env.get(FAKED_ACCEPTANCE, "0") not in {"", "0"}:
-            raise EngineError(
-                f"{FAKED_ACCEPTANCE}, which fakes acceptance, must not be set on a node that is measured, but got "
-                f"{env[FAKED_ACCEPTANCE]}; unset it where the node's processes start",
-                FailureClass.DIRTY_NODE,
-            )
+        refuse_faked(env)
         deadline_s = spec.deadline_s(_weight_bytes(spec.model))
         folder = Path(tempfile.mkdtemp(prefix="ddtree-tune-"))
         env |= {GRACE_VARIABLE: str(spec.stop_grace_s), EXIT_VARIABLE: str(folder / EXIT_FILE)}
@@ -250,6 +247,16 @@ class NodeEngine:
         if self._running is None:
             raise EngineError("a server must be launched first, but got a call before launch")
         return self._running
+
+
+def refuse_faked(env: Mapping[str, str]) -> None:
+    """Raise EngineError (`dirty_node`) if servers of this environment would report an acceptance that is made up."""
+    if env.get(FAKED_ACCEPTANCE, "0") not in {"", "0"}:
+        raise EngineError(
+            f"{FAKED_ACCEPTANCE}, which fakes acceptance, must not be set on a node that is measured, but got "
+            f"{env[FAKED_ACCEPTANCE]}; unset it where the node's processes start",
+            FailureClass.DIRTY_NODE,
+        )
 
 
 def _answers(plan: LaunchPlan) -> bool:
