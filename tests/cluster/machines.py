@@ -81,10 +81,10 @@ class Machines:
         alive = [psutil.Process(one.pid) for one in self._all if one.poll() is None]
         return [child for one in alive for child in one.children(recursive=True)]
 
-    def actors(self):
-        """Actors as the dashboard lists them."""
+    def listed(self, kind):
+        """Actors or nodes as the dashboard lists them."""
         with self._client() as client:
-            return client.get(f"{self.address}/api/v0/actors").json()["data"]["result"]["result"]
+            return client.get(f"{self.address}/api/v0/{kind}").json()["data"]["result"]["result"]
 
     def metrics(self):
         """All that the nodes export to Prometheus."""

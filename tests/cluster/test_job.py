@@ -202,7 +202,7 @@ def test_a_stopped_job_leaves_no_server_no_half_file_and_what_was_done(submitted
     )
     job.says("i60 c1")
     assert engines(machines)
-    alive = [actor for actor in machines.actors() if actor["state"] == "ALIVE"]
+    alive = [actor for actor in machines.listed("actors") if actor["state"] == "ALIVE"]
     assert "TuneTrial" in {actor["class_name"] for actor in alive}
     assert {"load", "lease", "store"} <= {actor["name"].partition("-")[0] for actor in alive}
     assert machines.ray("job", "stop", "stopped").wait(130) == 0
@@ -220,12 +220,13 @@ def test_a_stopped_job_leaves_no_server_no_half_file_and_what_was_done(submitted
 def test_a_sweep_whose_nodes_are_gone_says_so_and_ends(machines, tmp_path):
     for node in machines.nodes:
         machines.end(node)
+    wait_for(lambda: sum(node["state"] == "ALIVE" for node in machines.listed("nodes")) == 1)
     script = tmp_path / "impatient.py"
     script.write_text(IMPATIENT)
     job = Job(machines, "lonely", "python", str(script), spec_file(tmp_path), str(tmp_path / "r"))
     assert job.ends() == 1
     text = "".join(job.lines)
-    assert re.search(r"waiting for \d s: no node that offers sweep_node: 1 is up; the sweep ends after 0.1 min", text)
+    assert re.search(r"waiting for \d+ s: no node that offers sweep_node: 1 is up; the sweep ends after 0.1 min", text)
     (folder,) = (tmp_path / "r").iterdir()
     assert (
         "a trial must get a node within 0.1 min, but got none: no node that offers sweep_node: 1 is up. "
