@@ -191,6 +191,7 @@ class _Bench:
             node=found.endpoint.base_url,
             spans=(),
             effective=_effective(found),
+            door=found.endpoint.door,
             failure=Failure(FailureClass.INTERRUPTED, "load", "the measurement was stopped", ""),
             fingerprint=fingerprint(),
         )

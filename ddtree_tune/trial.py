@@ -88,6 +88,7 @@ class _Book:
     different: tuple[Difference, ...] = ()
     verdict: GateVerdict | None = None
     answer: str | None = None
+    door: str | None = None
     cells: tuple[CellResult, ...] = ()
     texts: tuple[CellTexts, ...] = ()
     attempts: tuple[Attempt, ...] = ()
@@ -132,6 +133,7 @@ class _Book:
             differences=self.different,
             gate=self.verdict,
             answer=self.answer,
+            door=self.door,
             cells=self.cells,
             texts=self.texts,
             attempts=self.attempts,
@@ -215,6 +217,7 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
     yield TrialEvent("gate")
 
     endpoint = probe.door or handle.endpoint
+    book.door = endpoint.door
     matrix = Matrix(world.loader, endpoint, running_cap=book.effective.max_running_requests, gpus=world.gpus)
 
     def alive() -> None:

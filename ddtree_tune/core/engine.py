@@ -160,6 +160,12 @@ class Endpoint:
     api_key: str | None = field(default=None, repr=False)
     """Bearer token, where the server wants one."""
 
+    @property
+    def door(self) -> str:
+        """The address that load is sent to."""
+        path = "/generate" if self.route is Route.GENERATE else "/v1/chat/completions"
+        return f"{self.base_url}{path}"
+
 
 @dataclass(frozen=True, slots=True)
 class Starting:

@@ -179,7 +179,9 @@ def _completion(gate: GateSpec, probe: Probe) -> Check:
         if not re.search(gate.expect, answer.text):
             detail = f"the answer must match {gate.expect!r}, but got {_excerpt(answer)}"
             return Check(name, detail, FailureClass.NO_GENERATION)
-    return Check(name, f"{len(probe.answers)} right answers")
+    cached, prompt = probe.answers[-1].cached_tokens, probe.answers[-1].prompt_tokens
+    again = "" if cached is None or prompt is None else f", {cached} of {prompt} prompt tokens from the cache at last"
+    return Check(name, f"{len(probe.answers)} right answers{again}")
 
 
 def _crowd(probe: Probe, needed: int) -> Check:

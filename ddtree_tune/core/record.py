@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.errors import FailureClass
     from ddtree_tune.core.gate import GateVerdict
     from ddtree_tune.core.metrics import CellMetrics
+    from ddtree_tune.core.rungs import Pace
     from ddtree_tune.core.trace import CellRun
 
 
@@ -32,6 +33,8 @@ class TrialStatus(StrEnum):
     """What became of a trial."""
 
     COMPLETE = "complete"
+    STOPPED = "stopped"
+    """Behind in the cells that come first, so the rest was not paid for."""
     REJECTED = "rejected"
     """The gate said no."""
     FAILED = "failed"
@@ -52,6 +55,8 @@ class Proposal:
     """Which repetition of the finals."""
     reference: str | None = None
     """The baseline's greedy answer to the gate's question, once it is known."""
+    pace: Pace | None = None
+    """What its first cells must reach; None where it runs whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,8 @@ class TrialRecord:
     gate: GateVerdict | None = None
     answer: str | None = None
     """The greedy answer to the gate's question, reasoning first."""
+    door: str | None = None
+    """Where the load was sent, through nothing in between; None if none was."""
     cells: tuple[CellResult, ...] = ()
     texts: tuple[CellTexts, ...] = ()
     """Of each cell once all are measured."""
@@ -151,6 +158,11 @@ class TrialRecord:
     def config(self) -> EngineConfig:
         """What was asked."""
         return self.proposal.config
+
+    @property
+    def measured(self) -> bool:
+        """Whether nothing broke: the trial ran to its end, or as far as it had to."""
+        return self.status in {TrialStatus.COMPLETE, TrialStatus.STOPPED}
 
     @property
     def seconds(self) -> float:

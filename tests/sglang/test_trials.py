@@ -118,6 +118,9 @@ def test_a_healthy_server_is_measured_by_the_door_that_counts(tmp_path, loader, 
     assert record.effective.version == version
     assert record.effective.max_running_requests == 4
     assert record.differences == ()
+    assert record.door == f"{record.plan.base_url}/generate"  # its stream counts verify steps in every version
+    completion = next(check for check in record.gate.checks if check.name == "completion")
+    assert "prompt tokens from the cache at last" in completion.detail
     assert len(record.cells) == 3
     for cell in record.cells:
         if config is NONE:
