@@ -27,6 +27,8 @@ _FATAL = re.compile(
     r"|Received sigquit from a child process|SIGQUIT received|crashed with exit code|Initialization failed\."
 )
 """The front goes on answering for seconds after such a line and waits for crash dumps; nothing more comes of it."""
+_ROUTINE = re.compile(r'"(GET|POST) (/health\S* |.* 200 OK$)')
+"""Our own knocking at the door: it would push what matters out of the last lines."""
 _DECODE = re.compile(r"Decode batch.*cuda graph: (True|False)")
 
 
@@ -57,7 +59,7 @@ class ServerLog:
 
     def _take(self, line: str) -> None:
         shown = _shown(line)
-        if not shown:
+        if not shown or _ROUTINE.search(shown):
             return
         self._lines.append(shown)
         self.phase = next((name for name, pattern in reversed(_PHASES) if pattern.search(shown)), self.phase)

@@ -43,7 +43,9 @@ EXIT_FILE = "exit"
 LOG_KEPT_BYTES = 1_000_000
 GONE_S = 2.0
 """A server that no longer listens is given so long to end by itself, for the sake of its exit code."""
-HEALTH_S = 2.0
+HEALTH_PERIOD_S = {"builtin": POLL_S, "sglang": 0.5}
+"""Between two looks at a starting server's ``/health``, which SGLang writes to its log."""
+HEALTH_S = 5.0
 """Most time for one look at ``/health``; SGLang answers it only after it has generated a token."""
 
 
@@ -162,10 +164,12 @@ class NodeEngine:
         running = self._held()
         until = time.monotonic() + wait_s
         phase = running.seen.phase
+        asked = 0.0
         while True:
             if (fault := running.fault()) is not None:
                 raise EngineError(fault.reason, fault.failure)
-            if listening(running.plan.port):
+            if time.monotonic() - asked > HEALTH_PERIOD_S[self._spec.engine.kind] and listening(running.plan.port):
+                asked = time.monotonic()
                 _refuse_others(running)
                 if _answers(running.plan):
                     running.ready = True

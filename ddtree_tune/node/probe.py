@@ -66,7 +66,8 @@ async def run_probe(
                     answers.append(answer)  # kept even if the deadline ends the next one
                 if answers[0].ok and answers[0].spec is None:
                     counted = await _counted(client, gate)
-                    door = await _counting_door(endpoint, gate, engine, answers[0])
+                if answers[0].ok and engine.kind == "sglang":
+                    door = await _native_door(endpoint, gate, engine, answers[0])
                 tokens = min(CROWD_TOKENS, gate.max_tokens)
                 async with asyncio.TaskGroup() as group:
                     tasks = [
@@ -91,11 +92,12 @@ async def _counted(client: EngineClient, gate: GateSpec) -> SpecCounters | None:
     return None
 
 
-async def _counting_door(endpoint: Endpoint, gate: GateSpec, engine: EngineSpec, chat: RequestTrace) -> Endpoint:
+async def _native_door(endpoint: Endpoint, gate: GateSpec, engine: EngineSpec, chat: RequestTrace) -> Endpoint:
     """The native endpoint, whose stream counts verify steps in every version, where it is the same question there.
 
     That takes the model's chat template, and a prompt that costs what it costs by chat: a template
-    that is not the server's would measure another prompt.
+    that is not the server's would measure another prompt. It does not depend on the setting, for
+    settings must be compared through one door.
     """
     folder = engine.template or engine.model
     if folder is None:
