@@ -48,8 +48,13 @@ class Matrix:
 
     @staticmethod
     def order(load: LoadSpec) -> Iterator[tuple[Cell, int]]:
-        """Every cell and repeat, the repeats interleaved over the cells: a drift must not hit one cell alone."""
-        return ((cell, repeat) for repeat, cell in product(range(load.repeats), load.cells()))
+        """Every cell and repeat, the repeats interleaved over the cells: a drift must not hit one cell alone.
+
+        The cells that come first come with all their repeats, then the others.
+        """
+        first = load.first_cells()
+        rest = [cell for cell in load.cells() if cell not in first]
+        return ((cell, repeat) for part in (first, rest) for repeat, cell in product(range(load.repeats), part))
 
     @property
     def results(self) -> tuple[CellResult, ...]:

@@ -19,6 +19,7 @@ from ddtree_tune.core.engine import Starting, differences
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError, TuneError
 from ddtree_tune.core.gate import judge
 from ddtree_tune.core.record import Failure, Span, TrialRecord, TrialStatus
+from ddtree_tune.core.rungs import behind
 from ddtree_tune.matrix import Matrix
 
 if TYPE_CHECKING:
@@ -70,6 +71,10 @@ class TrialEvent:
 
 class _RejectedError(Exception):
     """The gate said no."""
+
+
+class _BehindError(Exception):
+    """The first cells said that this is not the best setting."""
 
 
 @dataclass
@@ -168,6 +173,8 @@ def run_trial(spec: SweepSpec, dialect: Dialect, proposal: Proposal, world: Worl
         raise
     except _RejectedError:
         book.status = TrialStatus.REJECTED
+    except _BehindError:
+        book.status = TrialStatus.STOPPED
     except EngineError as error:
         book.fail(error.failure, error.message, _log_tail(world.engine))
     except TuneError as error:
@@ -223,7 +230,8 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
     def alive() -> None:
         book.graphs = _still_alive(world.engine)
 
-    for cell, repeat in matrix.order(spec.load):
+    first = spec.load.repeats * len(spec.load.first_cells())
+    for count, (cell, repeat) in enumerate(matrix.order(spec.load), 1):
         try:
             with book.timed("load"):
                 result = matrix.measure(cell, repeat, check=alive)
@@ -231,6 +239,9 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
             book.cells = matrix.results
         world.sink.write(book.record())
         yield TrialEvent("load", cell=result.metrics)
+        if count == first and book.proposal.pace and behind((one.metrics for one in book.cells), book.proposal.pace):
+            book.texts = tuple(map(cell_texts, book.cells))
+            raise _BehindError
     book.texts = tuple(map(cell_texts, book.cells))
 
     if book.proposal.coding and world.grader:

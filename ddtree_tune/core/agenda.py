@@ -8,23 +8,28 @@ The same records always give the same agenda: that is what makes a sweep resumab
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.beliefs import Beliefs
 from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.errors import INFRASTRUCTURE, Blame, FailureClass, blame
-from ddtree_tune.core.objective import Observation, Verdict, failure_class, observe, pooled_pass_rate
+from ddtree_tune.core.noise import drift
+from ddtree_tune.core.objective import Observation, Verdict, Yardstick, failure_class, observe
 from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.core.rungs import set_pace
 from ddtree_tune.core.space import Space, size_key
-from ddtree_tune.core.speedup import NO_SPECULATION, merged, pooled_rates, rates
+from ddtree_tune.core.speedup import NO_SPECULATION, merged, rates
+from ddtree_tune.core.step_time import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ddtree_tune.core.coding import PassRate
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.foresight import Replayed
     from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.rungs import Pace
     from ddtree_tune.core.spec import SweepSpec
 
 LOST_TRIES = 3
@@ -43,12 +48,13 @@ class Slot:
 
 
 _BASE = Slot(NO_SPECULATION, Origin.BASELINE)
+_SEARCHED = frozenset({Origin.SEED, Origin.SEARCH})
 
 
 class Agenda:
     """What was told, what runs and what is due."""
 
-    def __init__(self, spec: SweepSpec, dialect: Dialect) -> None:
+    def __init__(self, spec: SweepSpec, dialect: Dialect, replayed: Replayed | None = None) -> None:
         self.space = Space.of(spec.space, dialect)
         self.running: dict[str, Slot] = {}
         """By trial id."""
@@ -60,6 +66,9 @@ class Agenda:
         """What each slot left, losses aside, and judged: garbage is a failure."""
         self._left: list[tuple[Slot, TrialRecord]] = []
         self._spec = spec
+        self._replayed = replayed
+        self._yardstick = Yardstick.of(spec, ())
+        """The baselines as measured before the finals."""
         baselines = [Slot(config, Origin.BASELINE) for config in spec.baseline_configs()]
         seeds = {dialect.canonical(seed.config()): None for seed in spec.seeds}
         self._fixed = (*baselines, *(Slot(config, Origin.SEED) for config in seeds))
@@ -80,15 +89,43 @@ class Agenda:
             self.told = {}
             for (left_by, _), one in zip(self._left, fresh, strict=True):
                 self.told.setdefault(left_by, []).append(one)
-
-    def _observe(self, record: TrialRecord) -> Observation:
-        """What a trial means, given the baselines as measured before the finals."""
-        return observe(record, self._base(), self._base_pass_rate(), self._spec.search.pass_rate_margin)
+            self._yardstick = Yardstick.of(self._spec, self.told.get(_BASE, []))
 
     def observations(self) -> Iterator[tuple[Slot, Observation]]:
         """Everything that was told, as the search sees it now: one observation per slot."""
         for slot, records in self.told.items():
-            yield slot, self._observe(merged(records))
+            yield slot, observe(merged(records), self._yardstick)
+
+    def beliefs(self) -> Beliefs:
+        """What is believed of the settings that were searched."""
+        seen = [(slot.config, one) for slot, one in self.observations() if slot.origin in _SEARCHED]
+        records = [record for told in self.told.values() for record in told]
+        foresight = self._replayed.foresight(records, self._yardstick.weights) if self._replayed else None
+        return Beliefs(self.space, seen, self._drift(finals=True), foresight)
+
+    def pace(self, slot: Slot) -> Pace | None:
+        """What the first cells of a slot must keep up with; None where it runs whole.
+
+        Nothing is stopped before there is a complete searched setting, and neither baselines and
+        seeds nor the finals are.
+        """
+        base = self._yardstick.first_base
+        if slot.origin is not Origin.SEARCH or not base:
+            return None
+        beliefs = self.beliefs()
+        complete = [(one.value, one.first) for _, one in beliefs.seen if one.feasible and one.value is not None]
+        best = max(((value, first) for value, first in complete if first is not None), default=None)
+        return set_pace(best[1], base, self._yardstick.weights, beliefs.rest, beliefs.drift) if best else None
+
+    def _drift(self, *, finals: bool) -> float:
+        """Noise of whole trials, from what was measured more than once."""
+        groups: dict[EngineConfig, list[Estimate]] = {}
+        for slot, records in self.told.items():
+            for record in records if finals or slot.origin is not Origin.FINAL else ():
+                seen = observe(record, self._yardstick)
+                if seen.value is not None:
+                    groups.setdefault(slot.config, []).append(Estimate(seen.value, seen.deviation))
+        return drift(groups.values())
 
     def due(self) -> Slot | None:
         """The next slot that needs no search: what comes first, what was lost, and the finals."""
@@ -113,7 +150,7 @@ class Agenda:
         lost, most = self.lost.total(), self._spec.search.max_failures
         if lost >= most:
             return f"{lost} trials were lost to failures that are not the configuration's (search.max_failures: {most})"
-        if not self._open(_BASE) and _BASE not in self.running.values() and not self._base():
+        if not self._open(_BASE) and _BASE not in self.running.values() and not self._yardstick.base:
             return "no speculation, the base of every gain, could not be measured"
         return None
 
@@ -132,20 +169,23 @@ class Agenda:
         return next((record.answer for record in told if record.status is TrialStatus.COMPLETE), None)
 
     def finalists(self) -> tuple[EngineConfig, ...]:
-        """The best feasible settings, the best first, as the search measured them."""
-        values = {
-            slot.config: seen.value
-            for slot, seen in self.observations()
-            if slot.origin in {Origin.SEED, Origin.SEARCH} and seen.value is not None and seen.feasible
-        }
-        ranked = sorted(values, key=lambda config: (-values[config], size_key(config)))
+        """The settings that are believed to be the best of those that may be recommended, the best first.
+
+        Finals tell of noise too, but do not change who is in them.
+        """
+        beliefs = replace(self.beliefs(), drift=self._drift(finals=False), foresight=None)
+        believed = beliefs.ranked()
+        feasible = [config for config, one in beliefs.seen if one.feasible and config in believed]
+        ranked = sorted(feasible, key=lambda config: (-believed[config], size_key(config)))
         return tuple(ranked[: self._spec.search.final.settings])
 
     def _finals(self) -> tuple[Slot, ...]:
         """The finals' slots, once the search is over; every other round in reverse, so that drift cancels."""
         searching = any(slot.origin is not Origin.FINAL for slot in self.running.values())
+        if searching or not (self._searched_enough or self._valid >= self._spec.search.trials):
+            return ()
         finalists = self.finalists()
-        if searching or not finalists or not (self._searched_enough or self._valid >= self._spec.search.trials):
+        if not finalists:
             return ()
         baselines = [config for config in self._spec.baseline_configs() if self._measured(config)]
         arms = (*finalists, *baselines)
@@ -164,7 +204,7 @@ class Agenda:
         if slot == _BASE:  # the cells that count are those that it has, so it should have all of the matrix
             missing = {cell.cell_id for cell in self._spec.load.cells()} - set(rates(record))
             return record.status is TrialStatus.COMPLETE and bool(missing)
-        return bool(self._base()) and self._observe(record).verdict is Verdict.UNSCORED
+        return bool(self._yardstick.base) and observe(record, self._yardstick).verdict is Verdict.UNSCORED
 
     @property
     def _searched_enough(self) -> bool:
@@ -174,15 +214,9 @@ class Agenda:
 
     @property
     def _valid(self) -> int:
-        """Configurations that ran to their end, finals aside."""
+        """Configurations that ran to their end or were stopped behind, finals aside."""
         return sum(self._measured(config) for config in {slot.config for slot in self.told})
 
     def _measured(self, config: EngineConfig) -> bool:
         slots = [slot for slot in self.told if slot.config == config and slot.origin is not Origin.FINAL]
-        return any(record.status is TrialStatus.COMPLETE for slot in slots for record in self.told[slot])
-
-    def _base(self) -> dict[str, float]:
-        return pooled_rates(self.told.get(_BASE, []), NO_SPECULATION)
-
-    def _base_pass_rate(self) -> PassRate | None:
-        return pooled_pass_rate(self.told.get(_BASE, []))
+        return any(record.measured for slot in slots for record in self.told[slot])

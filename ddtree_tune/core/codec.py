@@ -26,6 +26,7 @@ from ddtree_tune.core import (
     gpu,
     metrics,
     record,
+    rungs,
     stats,
     trace,
     workload,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     name: value
-    for module in (coding, degenerate, engine, errors, flags, gate, gpu, metrics, record, stats, trace, workload)
+    for module in (coding, degenerate, engine, errors, flags, gate, gpu, metrics, record, rungs, stats, trace, workload)
     for name, value in vars(module).items()
 }
 """What annotations refer to: core modules import each other's types for checking only."""

@@ -89,7 +89,7 @@ def judged(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
             nothing is judged.
     """
     ordered = tuple(records)
-    complete = [one for one in ordered if one.status is TrialStatus.COMPLETE]
+    complete = [one for one in ordered if one.measured]
     base = [one for one in complete if one.config == NO_SPECULATION]
     natural, load = _natural(base), _load(base)
     faults: dict[EngineConfig, Failure] = {}
@@ -98,7 +98,7 @@ def judged(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
             faults[one.config] = found
     return tuple(
         replace(one, status=TrialStatus.FAILED, failure=faults[one.config])
-        if one.config in faults and one.status is TrialStatus.COMPLETE
+        if one.config in faults and one.measured
         else one
         for one in ordered
     )

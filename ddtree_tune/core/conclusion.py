@@ -7,7 +7,8 @@ them is named. Nothing is filled in: what was not measured is absent.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,9 @@ from ddtree_tune.core.coding_result import CodingResult, coding_results
 from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.errors import Blame, blame
 from ddtree_tune.core.measurements import Gain, Measurements
-from ddtree_tune.core.objective import Verdict, failure_class, observe, pooled_pass_rate
+from ddtree_tune.core.objective import BEHIND, Broken, Verdict, Yardstick, broken, failure_class, observe
 from ddtree_tune.core.record import Origin, TrialStatus
+from ddtree_tune.core.rungs import standing
 from ddtree_tune.core.space import size_key
 from ddtree_tune.core.speedup import (
     BASELINES,
@@ -30,7 +32,7 @@ from ddtree_tune.core.speedup import (
 from ddtree_tune.core.winners import TIE, CellWinner, cell_winner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import TrialRecord
@@ -66,8 +68,10 @@ class Setting:
     accept_len: float | None
     """Mean of the cells' acceptance lengths, tokens per step."""
     coding: CodingResult | None
+    broken: tuple[Broken, ...]
+    """The latency limits that it does not keep."""
     feasible: bool
-    """Whether the engine ran it whenever asked and it holds the constraints."""
+    """Whether the engine ran it whenever asked and it holds the constraints and limits."""
 
     def over(self, baseline: EngineConfig) -> Gain | None:
         """How much faster than a baseline it is; None if the two were not compared."""
@@ -119,19 +123,21 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         spec: the sweep.
     """
     ordered = judged(sorted(records, key=lambda one: one.trial_id))
-    cells = tuple(cell.cell_id for cell in spec.load.cells())
-    search, finals = Measurements.of_search(ordered, cells), Measurements.of_finals(ordered, cells)
-    unfit = _unfit(ordered, spec)
+    weights = spec.weights()
+    search, finals = Measurements.of_search(ordered, weights), Measurements.of_finals(ordered, weights)
+    unfit, slow = _unfit(ordered, spec), _slow(ordered, spec)
     coding = coding_results(ordered)
-    rows = tuple(_row(record, ordered) for record in ordered)
-    winners = tuple(cell_winner(cell, search, finals, unfit) for cell in spec.load.cells())
-    table = finals if _trees(finals, unfit) else search
-    settings = tuple(
-        sorted(
-            (_setting(config, ordered, table, unfit, coding) for config in table.arms),
-            key=lambda one: (-(one.vs_none.ratio if one.vs_none else 0.0), size_key(one.config)),
-        )
+    rows = tuple(_row(record, ordered, weights) for record in ordered)
+    winners = tuple(
+        cell_winner(cell, search, finals, unfit | {one for one in slow if _breaks(slow[one], cell.cell_id)})
+        for cell in spec.load.cells()
     )
+    unfit |= {config for config, limits in slow.items() if limits}
+    table = finals if _trees(finals, unfit) else search
+    each = (
+        _setting(config, ordered, table, coding, slow[config], feasible=config not in unfit) for config in table.arms
+    )
+    settings = tuple(sorted(each, key=lambda one: (-(one.vs_none.ratio if one.vs_none else 0.0), size_key(one.config))))
     best = _best([one for one in settings if one.feasible])
     best_tree = _best([one for one in settings if one.feasible and one.config not in BASELINES])
     found = best if best_tree else None
@@ -144,7 +150,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         compared=table.compared,
         coding=coding,
         rows=rows,
-        why=None if found else _why_nothing(ordered, table),
+        why=None if found else _why_nothing(ordered, table, settings),
     )
 
 
@@ -184,9 +190,8 @@ def _unfit(records: Sequence[TrialRecord], spec: SweepSpec) -> frozenset[EngineC
     Of failures that may be chance the first is none; see ``agenda``.
     """
     plain = [record for record in records if record.config == NO_SPECULATION]
-    base = pooled_rates(plain, NO_SPECULATION)
-    base_pass_rate = pooled_pass_rate(plain)
-    seen = ((record, observe(record, base, base_pass_rate, spec.search.pass_rate_margin)) for record in records)
+    yardstick = replace(Yardstick.of(spec, plain), limits={})
+    seen = ((record, observe(record, yardstick)) for record in records)
     unfit: set[EngineConfig] = set()
     doubted: set[EngineConfig] = set()
     for record, one in seen:
@@ -198,12 +203,25 @@ def _unfit(records: Sequence[TrialRecord], spec: SweepSpec) -> frozenset[EngineC
     return frozenset(unfit - {NO_SPECULATION})
 
 
+def _slow(records: Sequence[TrialRecord], spec: SweepSpec) -> dict[EngineConfig, tuple[Broken, ...]]:
+    """The latency limits that each configuration does not keep, no speculation too: a user waits for either."""
+    limits = {cell.cell_id: spec.objective.limits(cell) for cell in spec.load.cells()}
+    configs = dict.fromkeys(record.config for record in records)
+    return {config: broken([one for one in records if one.config == config], limits) for config in configs}
+
+
+def _breaks(limits: Iterable[Broken], cell_id: str) -> bool:
+    return any(one.cell_id == cell_id for one in limits)
+
+
 def _setting(
     config: EngineConfig,
     records: Sequence[TrialRecord],
     table: Measurements,
-    unfit: frozenset[EngineConfig],
     coding: Sequence[CodingResult],
+    limits: tuple[Broken, ...],
+    *,
+    feasible: bool,
 ) -> Setting:
     mine = (record for record in records if record.config == config)
     lengths = [length for record in mine if (length := _accept_len(record)) is not None]
@@ -214,22 +232,32 @@ def _setting(
         vs_unrestricted=table.gain(config, UNRESTRICTED_CHAIN),
         accept_len=sum(lengths) / len(lengths) if lengths else None,
         coding=next((one for one in coding if one.config == config), None),
-        feasible=config not in unfit,
+        broken=limits,
+        feasible=feasible,
     )
 
 
-def _row(record: TrialRecord, records: Sequence[TrialRecord]) -> Row:
+def _row(record: TrialRecord, records: Sequence[TrialRecord], weights: Mapping[str, float]) -> Row:
     final = record.proposal.origin is Origin.FINAL
     beside = [
         one
         for one in records
         if (one.proposal.origin is Origin.FINAL) == final and (not final or one.proposal.round == record.proposal.round)
     ]
-    vs_none = speedup(record, pooled_rates(beside, NO_SPECULATION))
-    vs_chain = speedup(record, pooled_rates(beside, PLAIN_CHAIN))
+    vs_none = speedup(record, pooled_rates(beside, NO_SPECULATION), weights)
+    vs_chain = speedup(record, pooled_rates(beside, PLAIN_CHAIN), weights)
     failure = failure_class(record)
     why = vs_none.reason if failure is None else f"{failure}: {record.failure.reason if record.failure else 'cut off'}"
-    return Row(record, vs_none.score, vs_chain.score, _accept_len(record), why)
+    return Row(record, vs_none.score, vs_chain.score, _accept_len(record), _standing(record) or why)
+
+
+def _standing(record: TrialRecord) -> str | None:
+    """How far behind a stopped trial was."""
+    pace = record.proposal.pace
+    mine = standing((cell.metrics for cell in record.cells), pace) if pace else None
+    if record.status is not TrialStatus.STOPPED or pace is None or mine is None:
+        return None
+    return f"{BEHIND}: {math.exp(mine.log):.2f} x no speculation over them, where the best had {pace.score:.2f}"
 
 
 def _accept_len(record: TrialRecord) -> float | None:
@@ -237,10 +265,12 @@ def _accept_len(record: TrialRecord) -> float | None:
     return sum(known) / len(known) if known and record.status is TrialStatus.COMPLETE else None
 
 
-def _why_nothing(records: Sequence[TrialRecord], table: Measurements) -> str:
+def _why_nothing(records: Sequence[TrialRecord], table: Measurements, settings: Sequence[Setting]) -> str:
     plain = [record for record in records if record.config == NO_SPECULATION]
     if not any(map(rates, plain)):
         return "no speculation, the base of every gain, has no scored measurement"
     if not table.compared:
         return "no cell of the matrix was scored"
+    if any(one.broken for one in settings if one.vs_none is not None and one.config not in BASELINES):
+        return "no setting that was compared keeps every latency limit (objective.slos)"
     return "no setting completed every cell that no speculation completed"

@@ -18,7 +18,7 @@ from ddtree_tune.core.record import Origin
 from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -63,32 +63,47 @@ class Measurements:
     """In the order of the matrix."""
     logs: NDArray[np.float64]
     """(arms, rounds, cells) float64: log of output_tps; NaN where there is no scored one."""
+    weights: Mapping[str, float]
+    """How much each cell counts."""
 
     @classmethod
-    def of_search(cls, records: Sequence[TrialRecord], cells: Sequence[str]) -> Measurements:
-        """Everything but the finals, as one round; the median where one was measured twice."""
+    def of_search(cls, records: Sequence[TrialRecord], weights: Mapping[str, float]) -> Measurements:
+        """Everything but the finals, as one round; the median where one was measured twice.
+
+        Args:
+            records: of the sweep.
+            weights: how much each cell counts, in the order of the matrix.
+        """
+        cells = tuple(weights)
         searched = [record for record in records if record.proposal.origin is not Origin.FINAL]
         arms = tuple(dict.fromkeys(record.config for record in searched))
         logs = [[_logs(pooled_rates(searched, arm), cells)] for arm in arms]
-        return cls(Basis.SEARCH, arms, tuple(cells), _array(logs, len(arms), 1, len(cells)))
+        return cls(Basis.SEARCH, arms, cells, _array(logs, len(arms), 1, len(cells)), weights)
 
     @classmethod
-    def of_finals(cls, records: Sequence[TrialRecord], cells: Sequence[str]) -> Measurements:
-        """The finals; the median where a round measured something twice."""
+    def of_finals(cls, records: Sequence[TrialRecord], weights: Mapping[str, float]) -> Measurements:
+        """The finals; the median where a round measured something twice.
+
+        Args:
+            records: of the sweep.
+            weights: how much each cell counts, in the order of the matrix.
+        """
+        cells = tuple(weights)
         finals = [record for record in records if record.proposal.origin is Origin.FINAL]
         arms = tuple(dict.fromkeys(record.config for record in finals))
         turns = range(1 + max((record.proposal.round for record in finals), default=-1))
         rounds = [[record for record in finals if record.proposal.round == turn] for turn in turns]
         logs = [[_logs(pooled_rates(measured, arm), cells) for measured in rounds] for arm in arms]
-        return cls(Basis.FINALS, arms, tuple(cells), _array(logs, len(arms), len(rounds), len(cells)))
+        return cls(Basis.FINALS, arms, cells, _array(logs, len(arms), len(rounds), len(cells)), weights)
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The cells that scores are taken over: those that no speculation has."""
+        """The cells that scores are taken over: those that no speculation has and that count."""
         if NO_SPECULATION not in self.arms:
             return ()
         scored = np.isfinite(self.logs[self.arms.index(NO_SPECULATION)]).any(axis=0)
-        return tuple(cell for cell, known in zip(self.cells, scored.tolist(), strict=True) if known)
+        known = zip(self.cells, scored.tolist(), strict=True)
+        return tuple(cell for cell, there in known if there and self.weights[cell] > 0)
 
     def gain(self, arm: EngineConfig, base: EngineConfig, cell: str | None = None) -> Gain | None:
         """Compare two arms.
@@ -104,8 +119,11 @@ class Measurements:
         """
         if arm not in self.arms or base not in self.arms or (cell is None and not self.compared):
             return None
-        picked = [self.cells.index(one) for one in ([cell] if cell is not None else self.compared)]
-        found = contrast(self.logs[:, :, picked].mean(axis=2), self.arms.index(arm), self.arms.index(base))
+        names = self.compared if cell is None else (cell,)
+        shares = [self.weights[one] for one in names] if cell is None else [1.0]
+        picked = [self.cells.index(one) for one in names]
+        logs = np.average(self.logs[:, :, picked], axis=2, weights=shares)
+        found = contrast(logs, self.arms.index(arm), self.arms.index(base))
         return Gain(found.ratio, found.interval, self.basis, found.rounds) if found else None
 
     def output_tps(self, arm: EngineConfig, cell: str) -> float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.coding_lines import coding_section, elsewhere
 from ddtree_tune.core.headline import gain_text, headline
 from ddtree_tune.core.measurements import Basis
-from ddtree_tune.core.objective import failure_class
+from ddtree_tune.core.objective import BEHIND, failure_class
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
 from ddtree_tune.core.tables import ABSENT, WIDTH, cut, text_table
@@ -46,6 +46,8 @@ def answer_lines(
         lines += ["", "Measured again, side by side (95 % intervals)", *_finals(conclusion)]
     if conclusion.best is not None:
         lines += ["", "Best for each cell", *_cells(conclusion)]
+    if any(one.broken for one in conclusion.settings):
+        lines += ["", "Latency limits that are not kept (95th percentiles)", *_broken(conclusion)]
     if conclusion.coding:
         lines += ["", *coding_section(conclusion.coding, spec.search.pass_rate_margin)]
     hours = sum(record.seconds for record in records) / 3600
@@ -126,7 +128,9 @@ def _trials(conclusion: Conclusion, spec: SweepSpec) -> list[str]:
 
 def _note(row: Row) -> str:
     record = row.record
-    notes = [] if record.status is TrialStatus.COMPLETE else [f"{record.status}: {failure_class(record)}"]
+    notes = [] if record.measured else [f"{record.status}: {failure_class(record)}"]
+    if record.status is TrialStatus.STOPPED:
+        notes.append(f"stopped: {BEHIND}")
     if row.why is not None and record.status is TrialStatus.COMPLETE:
         notes.append("no score")
     if record.gate is not None and record.gate.lossless is False:
@@ -154,9 +158,26 @@ def _finals(conclusion: Conclusion) -> list[str]:
             str(one.vs_none.rounds if one.vs_none else 0),
             _own(one.vs_none, one.config == NO_SPECULATION),
             _own(one.vs_chain, one.config == PLAIN_CHAIN),
-            "" if one.feasible else "violates a constraint, or broke",
+            "" if one.feasible else "breaks a latency limit" if one.broken else "violates a constraint, or broke",
         )
         for one in conclusion.settings
+    ]
+    return text_table(head, rows)
+
+
+def _broken(conclusion: Conclusion) -> list[str]:
+    """Which limit each setting breaks, and in which cell."""
+    head = ("setting", "cell", "limit", ">s", ">at most s")
+    rows = [
+        (
+            cut(one.config.label, 32),
+            limit.cell_id,
+            f"{limit.summary[:-2]}_p95_s",
+            f"{limit.seconds:.3g}",
+            f"{limit.limit_s:g}",
+        )
+        for one in conclusion.settings
+        for limit in one.broken
     ]
     return text_table(head, rows)
 

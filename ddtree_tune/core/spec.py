@@ -16,6 +16,7 @@ from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
 from ddtree_tune.core.engine_spec import EngineSpec
 from ddtree_tune.core.errors import SpecError
 from ddtree_tune.core.fields import Positive, Seconds, Strict
+from ddtree_tune.core.objective_spec import ObjectiveSpec
 from ddtree_tune.core.workload import Cell, Ends, load_matrix
 from ddtree_tune.core.yaml_text import read_mapping, sentence
 
@@ -75,6 +76,15 @@ class Point(Strict):
         return EngineConfig(Algorithm.TREE, self.budget, self.topk, window, tuple(sorted(self.flags.items())))
 
 
+class FirstSpec(Strict):
+    """The cells that a trial is judged by before the rest is paid for."""
+
+    contexts: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    """Some of the contexts."""
+    concurrency: Annotated[tuple[Positive, ...], Field(min_length=1, strict=False)]
+    """Some of the concurrencies."""
+
+
 class LoadSpec(Strict):
     """The load matrix: every context at every concurrency."""
 
@@ -105,22 +115,38 @@ class LoadSpec(Strict):
     """JSONL of prompts, or a folder of texts; shipped questions over real code and prose when absent."""
     processes: Positive | None = None
     """Processes that share the load of a cell; when absent one per 64 requests in flight, as cores allow."""
+    first: FirstSpec | None = None
+    """Cells that every trial measures first, each of these contexts at each of these concurrencies. A searched
+    setting that is clearly behind the best one there is stopped; baselines, seeds and finals run whole."""
 
     @model_validator(mode="after")
     def _loaded(self) -> Self:
         if not self.concurrency and not self.rates_rps:
             raise ValueError("concurrency must hold at least one number of requests in flight, but got none")
+        for name in ("contexts", "concurrency") if self.first else ():
+            listed, first = getattr(self, name), getattr(self.first, name)
+            if not set(first) <= set(listed):
+                raise ValueError(f"first.{name} must be some of {list(listed)}, but got {list(first)}")
         return self
 
     def cells(self) -> tuple[Cell, ...]:
         """The matrix, cheapest cell first."""
+        return self._cells(self.contexts, self.concurrency, self.rates_rps)
+
+    def first_cells(self) -> tuple[Cell, ...]:
+        """What a trial measures first, and may be stopped after; empty if nothing is."""
+        return self._cells(self.first.contexts, self.first.concurrency, ()) if self.first else ()
+
+    def _cells(
+        self, contexts: tuple[int, ...], concurrency: tuple[int, ...], rates_rps: tuple[float, ...]
+    ) -> tuple[Cell, ...]:
         return load_matrix(
-            self.contexts,
-            self.concurrency,
+            contexts,
+            concurrency,
             output_tokens=self.output_tokens,
             window_s=self.window_s,
             min_requests=self.min_requests,
-            rates_rps=self.rates_rps,
+            rates_rps=rates_rps,
             ends=self.ends,
             temperature=self.temperature,
             top_p=self.top_p,
@@ -203,6 +229,8 @@ class SweepSpec(Strict):
     """What is graded; ``null`` grades nothing."""
     gate: GateSpec = GateSpec()
     """What is proved first."""
+    objective: ObjectiveSpec = ObjectiveSpec()
+    """What counts: the geometric mean of the cells' gains over no speculation, within what users accept."""
     search: SearchSpec = SearchSpec()
     """What is tried."""
 
@@ -217,6 +245,7 @@ class SweepSpec(Strict):
                 "baselines must have chain_unrestricted with engine.kind sglang alone, whose trees limit the chain, "
                 "but got it with kind: builtin"
             )
+        self.objective.check(self.load.cells(), self.load.min_requests * self.load.repeats)
         first = len(set(self.baselines)) + len({seed.config().config_id for seed in self.seeds})
         if self.search.trials < first:
             raise ValueError(
@@ -228,6 +257,10 @@ class SweepSpec(Strict):
     def baseline_configs(self) -> tuple[EngineConfig, ...]:
         """The baselines in the order in which they run."""
         return tuple(EngineConfig(Algorithm(name)) for name in dict.fromkeys(self.baselines))
+
+    def weights(self) -> dict[str, float]:
+        """How much each cell of the matrix counts, by its id."""
+        return {cell.cell_id: self.objective.weight(cell) for cell in self.load.cells()}
 
     @property
     def max_concurrency(self) -> int:

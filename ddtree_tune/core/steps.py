@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.engine import Algorithm
-from ddtree_tune.core.record import TrialStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,11 +95,11 @@ def step_seconds(cell: CellMetrics, prefill_s: float, *, speculates: bool) -> fl
 
 
 def step_points(records: Iterable[TrialRecord]) -> tuple[StepPoint, ...]:
-    """Every step time that complete trials measured, those of width 1 without speculation."""
+    """Every step time that trials measured in which nothing broke, those of width 1 without speculation."""
     points = []
     for record in records:
         width = width_of(record.effective)
-        if record.status is not TrialStatus.COMPLETE or width is None:
+        if not record.measured or width is None:
             continue
         cells = [result.metrics for result in record.cells]
         prefill = prefill_seconds(cells)

@@ -4,28 +4,36 @@ A Gaussian process over octaves: log scores of near settings are alike, most of 
 sum of one effect per knob, and the rest is an effect of all knobs together. Its scale and
 smoothness are not known beforehand, so the choice is averaged over a few of each by how well they
 explain what was measured. Written for a dozen to a hundred measurements.
+
+What was foretold of the settings, if anything was, is the mean that the process departs from. How
+far to go by it is asked of the measurements: beside the processes around what was foretold stand
+those around nothing, and `prior.trust` weighs the two.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ddtree_tune.core.prior import trust
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-NOISE = 0.02
-"""Deviation of one log score: two measurements of a setting differ by 2 to 3 % in public reports."""
+UNMEASURED = 0.02
+"""Deviation of a log score before anything was measured."""
 _MEAN = 1.0
 """Deviation of the level of all log scores: next to nothing is assumed about it."""
 _AMPLITUDES = (0.1, 0.2, 0.4)
 """Deviation of log scores over the space."""
+_LEFT = (0.02, 0.05, 0.1, 0.2)
+"""Deviation of what is left of them where they were foretold."""
 _LENGTHS = (1.0, 2.0, 4.0)
 """Octaves over which settings are alike."""
 _ADDITIVE = 0.8
@@ -40,13 +48,31 @@ class Told:
     """(n, D): where a score was measured."""
     scores: NDArray[np.float64]
     """(n,): log scores."""
+    noises: NDArray[np.float64]
+    """(n,): their deviations."""
     infeasible: NDArray[np.float64]
     """(m, D): where the engine fails or a constraint is violated; may repeat measured points."""
     pending: NDArray[np.float64]
     """(p, D): being measured now."""
 
 
-def promising(candidates: NDArray[np.float64], told: Told, columns: Sequence[slice]) -> int:
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """What a prior says of the log scores of the same points; its level does not matter."""
+
+    measured: NDArray[np.float64]
+    """(n,)"""
+    pending: NDArray[np.float64]
+    """(p,)"""
+    at: NDArray[np.float64]
+    """(c,): of the points that are asked about."""
+    deviations: NDArray[np.float64]
+    """(c,): how unsure it is of those."""
+
+
+def promising(
+    candidates: NDArray[np.float64], told: Told, columns: Sequence[slice], foretold: Foretold | None = None
+) -> int:
     """The candidate that promises the largest gain over the best point so far.
 
     Source: expected improvement over the best predicted mean (Jones, Schonlau and Welch 1998),
@@ -57,57 +83,146 @@ def promising(candidates: NDArray[np.float64], told: Told, columns: Sequence[sli
         candidates: (c, D) float64, at least one.
         told: what is known.
         columns: the columns of each knob.
+        foretold: of the candidates and the told points, where there is a prior.
 
     Returns:
-        A row of ``candidates``; the most central one where nothing is known or under way.
+        A row of ``candidates``; the most central one where nothing is known or under way, or the
+        one of which most is foretold.
     """
     if not len(told.measured) and not len(told.pending):
+        if foretold is not None:
+            return int(foretold.at.argmax())
         return int(((candidates - candidates.mean(axis=0)) ** 2).sum(axis=1).argmin())
-    weights = []
-    gains = []
-    centre = float(told.scores.mean()) if len(told.scores) else 0.0
-    for amplitude, length in itertools.product(_AMPLITUDES, _LENGTHS):
-        model = _Model(told.measured, told.scores - centre, columns, amplitude, length)
-        weights.append(model.evidence)
-        if len(told.pending):
-            believed, _ = model.predict(told.pending)
-            x, y = np.vstack([told.measured, told.pending]), np.concatenate([model.scores, believed])
-            model = _Model(x, y, columns, amplitude, length)
-        mean, deviation = model.predict(candidates)
-        best = model.predict(model.points)[0].max() if len(model.points) else 0.0
-        gains.append(_expected_gain(mean - best, deviation))
-    shares = np.exp(np.asarray(weights) - max(weights))
-    gain = np.average(gains, axis=0, weights=shares)
+    good = np.concatenate([_feasible(told), np.ones(len(told.pending), dtype=np.bool_)])
+    gains, weights = [], []
+    for view in _views(candidates, told, columns, foretold):
+        best = view.known[good].max() if good.any() else view.known.max()
+        gains.append(_expected_gain(view.mean - best, view.deviation))
+        weights.append(view.weight)
+    gain = np.average(gains, axis=0, weights=weights)
     return int(np.argmax(gain * _chance(candidates, told, columns)))
 
 
+def believed(told: Told, columns: Sequence[slice], foretold: Foretold | None = None) -> NDArray[np.float64]:
+    """What the log scores of the measured points are without their noise, (n,) float64.
+
+    The posterior mean, averaged over kernel parameters by their evidence: one lucky measurement is
+    drawn towards what its neighbours say.
+    """
+    nowhere = told.measured[:0]
+    if foretold is not None:
+        foretold = replace(foretold, at=foretold.at[:0], deviations=foretold.deviations[:0])
+    views = _views(nowhere, told, columns, foretold)
+    means = [view.known[: len(told.measured)] for view in views]
+    return np.asarray(np.average(means, axis=0, weights=[view.weight for view in views]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """How log scores of two points go together."""
+
+    columns: Sequence[slice]
+    amplitude: float
+    length: float
+
+    def __call__(self, one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Covariance of the points' scores, (k, n)."""
+        return self.amplitude**2 * _alike(one, other, self.columns, self.length) + _MEAN**2
+
+
 class _Model:
-    """A Gaussian process with fixed kernel parameters, given its points."""
+    """A Gaussian process with a fixed kernel, given its points."""
 
     def __init__(
         self,
         points: NDArray[np.float64],
         scores: NDArray[np.float64],
-        columns: Sequence[slice],
-        amplitude: float,
-        length: float,
+        noises: NDArray[np.float64],
+        kernel: _Kernel,
     ) -> None:
-        self.points, self.scores = points, scores
-        self._columns, self._amplitude, self._length = columns, amplitude, length
-        self._root = np.linalg.cholesky(self._kernel(points) + NOISE**2 * np.eye(len(points)))
+        self.points, self.scores, self.noises = points, scores, noises
+        self._kernel = kernel
+        self._root = np.linalg.cholesky(kernel(points, points) + np.diag(noises**2))
         self._weights = np.linalg.solve(self._root.T, np.linalg.solve(self._root, scores))
         self.evidence = float(-0.5 * scores @ self._weights - np.log(np.diag(self._root)).sum())
 
     def predict(self, at: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and deviation of the noise-free log score, (k,) each."""
-        cross = self._kernel(at)
+        cross = self._kernel(at, self.points)
         explained = (np.linalg.solve(self._root, cross.T) ** 2).sum(axis=0)
-        variance = self._amplitude**2 + _MEAN**2 - explained
+        variance = self._kernel.amplitude**2 + _MEAN**2 - explained
         return cross @ self._weights, np.sqrt(np.maximum(variance, 1e-12))
 
-    def _kernel(self, at: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Covariance with the model's points, (k, n)."""
-        return self._amplitude**2 * _alike(at, self.points, self._columns, self._length) + _MEAN**2
+    def beside(self, pending: NDArray[np.float64]) -> _Model:
+        """The process with points under way as if they had been measured at their predicted mean."""
+        if not len(pending):
+            return self
+        usual = float(self.noises.mean()) if len(self.noises) else UNMEASURED
+        return _Model(
+            np.vstack([self.points, pending]),
+            np.concatenate([self.scores, self.predict(pending)[0]]),
+            np.concatenate([self.noises, np.full(len(pending), usual)]),
+            self._kernel,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What one process makes of log scores without their noise."""
+
+    known: NDArray[np.float64]
+    """(n + p,): of the measured points, then of those under way."""
+    mean: NDArray[np.float64]
+    """(c,): of the candidates."""
+    deviation: NDArray[np.float64]
+    """(c,)"""
+    weight: float
+    """Its share of the average."""
+
+
+def _views(
+    candidates: NDArray[np.float64], told: Told, columns: Sequence[slice], foretold: Foretold | None
+) -> list[_View]:
+    """The views of every process that is averaged over."""
+    level = float(told.scores.mean()) if len(told.scores) else 0.0
+    even = Foretold(*(np.full(len(of), level) for of in (told.measured, told.pending, candidates, candidates)))
+    even = replace(even, deviations=np.zeros(len(candidates)))
+    if foretold is None:
+        return _family(candidates, told, even, _kernels(columns, _AMPLITUDES), 1.0)
+    alike = _alike(told.measured, told.measured, columns, _LENGTHS[1])
+    noise = float(np.sqrt((told.noises**2).mean())) if len(told.noises) else UNMEASURED
+    share = trust(told.scores, foretold.measured, alike, noise)
+    return [
+        *_family(candidates, told, even, _kernels(columns, _AMPLITUDES), 1 - share),
+        *_family(candidates, told, foretold, _kernels(columns, _LEFT), share),
+    ]
+
+
+def _kernels(columns: Sequence[slice], amplitudes: Sequence[float]) -> list[_Kernel]:
+    """Every smoothness with every amplitude."""
+    return [_Kernel(columns, amplitude, length) for amplitude, length in itertools.product(amplitudes, _LENGTHS)]
+
+
+def _family(
+    candidates: NDArray[np.float64], told: Told, around: Foretold, kernels: Sequence[_Kernel], share: float
+) -> list[_View]:
+    """The views of processes around one mean; their weights follow the evidence and add up to a share."""
+    left = told.scores - around.measured
+    models = [_Model(told.measured, left, told.noises, kernel) for kernel in kernels]
+    evidence = np.asarray([model.evidence for model in models])
+    weights = np.exp(evidence - evidence.max())
+    views = []
+    for model, weight in zip(models, (share * weights / weights.sum()).tolist(), strict=True):
+        whole = model.beside(told.pending)
+        mean, deviation = whole.predict(candidates)
+        known = whole.predict(whole.points)[0] + np.concatenate([around.measured, around.pending])
+        views.append(_View(known, mean + around.at, np.hypot(deviation, around.deviations), weight))
+    return views
+
+
+def _feasible(told: Told) -> NDArray[np.bool_]:
+    """Which measured points are not among the infeasible ones, (n,) bool."""
+    return np.asarray([not (told.infeasible == row).all(axis=1).any() for row in told.measured], dtype=np.bool_)
 
 
 def _alike(
@@ -136,7 +251,7 @@ def _chance(candidates: NDArray[np.float64], told: Told, columns: Sequence[slice
     """
     if not len(told.infeasible):
         return np.ones(len(candidates))
-    good = told.measured[[not (told.infeasible == row).all(axis=1).any() for row in told.measured]]
+    good = told.measured[_feasible(told)]
     points = np.vstack([told.infeasible, good])
     failed = np.concatenate([np.ones(len(told.infeasible)), np.zeros(len(good))])
     near = _alike(points, points, columns, _LENGTHS[0]) + 0.01 * np.eye(len(points))

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ddtree_tune.core.coding_lines import elsewhere, outcome_text, rate_text
 from ddtree_tune.core.coherence import judged
+from ddtree_tune.core.objective import BEHIND
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import score_against
 
@@ -139,6 +140,8 @@ class Progress(Display):
         return len({(one.config, one.proposal.origin, one.proposal.round) for one in self.records})
 
     def _outcome(self, record: TrialRecord) -> str:
+        if record.status is TrialStatus.STOPPED:
+            return f"stopped: {BEHIND}"
         if record.status is not TrialStatus.COMPLETE:
             why = f"{record.failure.failure}: {record.failure.reason}" if record.failure else "no reason known"
             return f"{record.status} in {record.failure.stage if record.failure else '?'}: {why}"

@@ -21,15 +21,13 @@ from ddtree_tune.core.agenda import Agenda, Slot
 from ddtree_tune.core.errors import INFRASTRUCTURE
 from ddtree_tune.core.objective import Verdict, failure_class
 from ddtree_tune.core.record import Origin, Proposal
-from ddtree_tune.core.surrogate import Told, promising
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterator, Sequence
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.foresight import Replayed
     from ddtree_tune.core.objective import Observation
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.space import Place
@@ -39,6 +37,7 @@ _RESAMPLES = 20
 """Draws before a sampler that repeats itself is given the nearest untried point."""
 _STATES = {
     Verdict.MEASURED: TrialState.COMPLETE,
+    Verdict.STOPPED: TrialState.PRUNED,
     Verdict.UNSCORED: TrialState.FAIL,
     Verdict.INFEASIBLE: TrialState.PRUNED,
     Verdict.LOST: TrialState.FAIL,
@@ -48,7 +47,13 @@ _STATES = {
 class Study:
     """One sweep's search: ask for a trial, tell what became of it."""
 
-    def __init__(self, spec: SweepSpec, dialect: Dialect, records: Sequence[TrialRecord] = ()) -> None:
+    def __init__(
+        self,
+        spec: SweepSpec,
+        dialect: Dialect,
+        records: Sequence[TrialRecord] = (),
+        replayed: Replayed | None = None,
+    ) -> None:
         """Start a study, or go on with one.
 
         Args:
@@ -56,9 +61,10 @@ class Study:
             dialect: how its engine spells the knobs.
             records: what earlier runs of the same sweep left. Trials that were lost count as not
                 asked; the others are told again.
+            replayed: traces of drafts that the surrogate starts from, if there are any.
         """
         self._spec = spec
-        self._agenda = Agenda(spec, dialect)
+        self._agenda = Agenda(spec, dialect, replayed)
         self._space = self._agenda.space
         self._encoded = {config_id: self._space.encode(place) for config_id, place in self._space.places.items()}
         self._distributions = self._axes(dialect)
@@ -92,7 +98,8 @@ class Study:
         name = f"{self._issued:04d}-{slot.config.config_id}" + (f"-r{slot.round + 1}" if final else "")
         self._agenda.running[name] = slot
         coding = self._spec.coding is not None and not final
-        return Proposal(name, slot.config, slot.origin, coding, slot.round, self._agenda.reference())
+        reference, pace = self._agenda.reference(), self._agenda.pace(slot)
+        return Proposal(name, slot.config, slot.origin, coding, slot.round, reference, pace)
 
     def tell(self, record: TrialRecord) -> None:
         """Take in what a trial left."""
@@ -108,8 +115,9 @@ class Study:
         """An Optuna study of all that is known now.
 
         A setting that the engine refused is pruned and violates a constraint: samplers learn from
-        it. Optuna ignores a failed trial, which is right for one that was lost. Baselines have no
-        place in the space and are left out.
+        it. One that was stopped is pruned with what its first cells told. Optuna ignores a failed
+        trial, which is right for one that was lost. Baselines have no place in the space and are
+        left out.
         """
         known: list[tuple[TrialState, Slot, Observation | None]] = []
         known += [(_STATES[seen.verdict], slot, seen) for slot, seen in self._agenda.observations()]
@@ -119,6 +127,7 @@ class Study:
             study = optuna.create_study(direction="maximize", sampler=sampler)
             for state, slot, seen in known:
                 place = self._space.place(slot.config)
+                stopped = seen is not None and seen.verdict is Verdict.STOPPED
                 if place is not None and slot.origin is not Origin.FINAL:
                     trial = create_trial(
                         state=state,
@@ -126,6 +135,7 @@ class Study:
                         params=place,
                         distributions=self._distributions,
                         constraints=dict(seen.constraints) if seen else None,
+                        intermediate_values={0: seen.first.log} if stopped and seen and seen.first else None,
                     )
                     study.add_trial(trial)
         return study
@@ -137,7 +147,8 @@ class Study:
         if name == "grid":
             return next(iter(untried.values()))
         if name == "surrogate":
-            return untried[self._promising(tuple(untried))]
+            running = [slot.config for slot in self._agenda.running.values() if slot.origin is not Origin.FINAL]
+            return self._agenda.beliefs().promising(tuple(untried.values()), running)
         seed = int(np.random.SeedSequence([self._spec.search.seed % 2**32, self._issued]).generate_state(1)[0])
         tpe = name == "tpe"
         with _quiet():
@@ -151,28 +162,10 @@ class Study:
                 study.tell(trial, state=TrialState.FAIL)
         return untried[self._nearest(trial.params, tuple(untried))]
 
-    def _promising(self, untried: Sequence[str]) -> str:
-        """The configuration, by id, that the surrogate expects most of."""
-        trials = [trial for trial in self.snapshot().trials if trial.params]
-        measured = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-        told = Told(
-            measured=self._rows(trial.params for trial in measured),
-            scores=np.asarray([trial.value for trial in measured], dtype=np.float64),
-            infeasible=self._rows(t.params for t in trials if any(value > 0 for value in t.constraints.values())),
-            pending=self._rows(trial.params for trial in trials if trial.state is TrialState.RUNNING),
-        )
-        candidates = np.asarray([self._encoded[config_id] for config_id in untried])
-        return untried[promising(candidates, told, self._space.columns())]
-
     def _nearest(self, place: Place, among: Sequence[str]) -> str:
         """The configuration, by id, that lies nearest."""
         away = np.asarray([self._encoded[config_id] for config_id in among]) - self._space.encode(place)
         return among[int((away**2).sum(axis=1).argmin())]
-
-    def _rows(self, places: Iterable[Place]) -> NDArray[np.float64]:
-        """Encoded places, (n, D) float64; n may be 0."""
-        rows = [self._space.encode(place) for place in places]
-        return np.asarray(rows, dtype=np.float64).reshape(len(rows), self._space.columns()[-1].stop)
 
     def _axes(self, dialect: Dialect) -> dict[str, BaseDistribution]:
         """The axes as Optuna has them, wide enough for seeds beyond the listed values."""

@@ -7,7 +7,7 @@ import pytest
 
 from ddtree_tune.core.coding import pass_rate
 from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
-from ddtree_tune.core.objective import Verdict, failure_class, observe
+from ddtree_tune.core.objective import Verdict, Yardstick, failure_class, observe
 from ddtree_tune.core.record import CellResult, Origin, TrialStatus
 from ddtree_tune.core.speedup import merged, pooled_rates, rates, score_against, speedup
 from tests.builders import CHAIN, NONE, attempts, cell, proposal, record, spec, tree
@@ -71,8 +71,8 @@ def test_the_pooled_baseline_is_the_median_of_its_complete_measurements():
 
 
 def told(one, **changes):
-    known = {"base": rates(BASE), "base_pass_rate": pass_rate(attempts(18)), "margin": 0.05}
-    return observe(one, **{**known, **changes})
+    yardstick = replace(Yardstick.of(SWEEP, [BASE]), base_pass_rate=pass_rate(attempts(18)), margin=0.05)
+    return observe(one, replace(yardstick, **changes))
 
 
 def test_the_value_is_the_log_of_the_score():

@@ -12,7 +12,8 @@ NOWHERE = np.empty((0, 2))
 
 def told(points, score, infeasible=NOWHERE, pending=NOWHERE):
     points = np.asarray(points, dtype=float).reshape(-1, 2)
-    return Told(points, np.asarray([score(*point) for point in points]), np.asarray(infeasible), np.asarray(pending))
+    scores = np.asarray([score(*point) for point in points])
+    return Told(points, scores, np.full(len(points), 0.02), np.asarray(infeasible), np.asarray(pending))
 
 
 def hill(budget, topk):
