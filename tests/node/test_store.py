@@ -1,6 +1,9 @@
 """The results folder: whole files only, any file system, and what is read is what was written."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,12 +35,13 @@ def without_runs(one):
 
 @pytest.fixture
 def store(tmp_path):
-    return Store(str(tmp_path / "results" / "small"))
+    one = Store(str(tmp_path / "results" / "small"))
+    one.write_fingerprint(FINGERPRINT)
+    return one
 
 
 def test_the_folder_is_laid_out_as_promised(store):
     store.write_spec("name: small\n")
-    store.write_fingerprint(FINGERPRINT)
     store.write(trial())
     name = trial().trial_id
     files = sorted(str(path.relative_to(store.root)) for path in Path(store.root).rglob("*") if path.is_file())
@@ -58,7 +62,8 @@ def test_records_come_back_in_the_order_of_asking(store):
     assert store.read_records() == tuple(map(without_runs, in_order))
 
 
-def test_an_empty_folder_has_no_records_and_empty_tables(store):
+def test_an_empty_folder_has_no_records_and_empty_tables(tmp_path):
+    store = Store(str(tmp_path / "nothing"))
     assert store.read_records() == ()
     assert store.read_table("cells").num_rows == 0
     assert "output_tps" in store.read_table("cells").column_names
@@ -97,6 +102,78 @@ def test_the_row_that_makes_a_trial_count_is_written_last(store, monkeypatch):
     assert len(written) == 4
 
 
+def test_one_trial_is_read_whole_and_one_that_left_no_row_is_none(store):
+    store.write(trial(1))
+    store.write(trial(2, tree(8)))
+    assert store.read_record(trial(2, tree(8)).trial_id) == without_log(trial(2, tree(8)))
+    assert store.read_record("0003-abc") is None
+
+
+def test_a_folder_that_vanished_is_not_made_anew(store, tmp_path):
+    store.write(trial(1))
+    (tmp_path / "results").rename(tmp_path / "moved")
+    with pytest.raises(StoreError, match=r"small must still hold .* but got none: it was moved, deleted or unmounted"):
+        store.write(trial(2))
+    assert not (tmp_path / "results").exists()
+    (tmp_path / "moved").rename(tmp_path / "results")
+    store.write(trial(2))
+    assert len(store.read_records(raw=True)) == 2
+
+
+FILLED = """
+import resource
+import sys
+
+from ddtree_tune.core.errors import StoreError
+from ddtree_tune.node.store import Store
+from tests.node.test_store import trial
+
+store = Store(sys.argv[1])
+size = int(sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+try:
+    store.write(trial(1))
+except StoreError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store.write(trial(2))
+"""
+
+
+@pytest.mark.parametrize("size", [0, 2000])
+def test_a_disk_that_takes_no_more_leaves_no_half_file_and_what_was_there(store, size):
+    """The limit of a process stands for a full disk: ``write`` fails in the middle of a file either way."""
+    earlier = replace(trial(1), cells=(), status=TrialStatus.FAILED)
+    store.write(earlier)
+    done = subprocess.run(
+        [sys.executable, "-c", FILLED, store.root, str(size)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"cannot write {store.root}/")
+    assert "File too large" in done.stdout
+    files = [path for path in Path(store.root).rglob("*") if path.is_file()]
+    assert not [path for path in files if path.name.startswith(".")]
+    assert all(pq.read_table(path).num_rows >= 0 for path in files if path.suffix == ".parquet")
+    assert store.read_records(raw=True)[1] == without_log(trial(2))
+    assert store.read_records()[0].status is TrialStatus.FAILED
+
+
+def test_a_file_is_synced_before_it_has_its_name_and_its_folder_after(store, monkeypatch):
+    seen = []
+    real = os.fsync
+
+    def fsync(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        seen.append((path.name, sorted(one.name for one in (path if path.is_dir() else path.parent).iterdir())))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.write(replace(trial(), log=""))
+    name = f"{trial().trial_id}.parquet"
+    synced = [(f".{name}.part", [f".{name}.part"]), ("trials", [name])]
+    assert seen[-2:] == synced
+    assert len(seen) == 2 * len(TABLES)
+
+
 def test_a_damaged_file_is_named_with_what_to_do(store):
     store.write(trial())
     path = Path(store.root) / "trials" / f"{trial().trial_id}.parquet"
@@ -117,7 +194,7 @@ def test_another_schema_version_is_refused(store):
 def test_a_path_through_a_file_is_a_store_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot write"):
-        Store(str(tmp_path / "file" / "x")).write(trial())
+        Store(str(tmp_path / "file" / "x")).write_spec("name: small\n")
 
 
 def test_an_unknown_file_system_is_a_store_error():
@@ -133,6 +210,7 @@ def test_a_missing_spec_is_a_store_error(store):
 def test_any_fsspec_file_system_will_do():
     store = Store("fsspec+memory:///sweeps/small")
     store.write_spec("name: small\n")
+    store.write_fingerprint(FINGERPRINT)
     store.write(trial())
     store.write(trial())
     assert store.read_spec() == "name: small\n"
