@@ -19,6 +19,7 @@ from ddtree_tune.cluster.sweep import run_sweep
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.dialects import select
 from ddtree_tune.core.errors import EXIT_INTERRUPTED, LoadError, SpecError
+from ddtree_tune.core.foresight import Replayed
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.report import answer_lines, winner_script
@@ -28,6 +29,7 @@ from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.problems import load_problems
 from ddtree_tune.node.progress import Progress
 from ddtree_tune.node.prompts import load_prompts
+from ddtree_tune.node.replay_file import load_trace
 from ddtree_tune.node.search import Study
 from ddtree_tune.node.spec_file import read_spec
 from ddtree_tune.node.store import Store
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddtree_tune.core.dialects import Dialect
+    from ddtree_tune.core.draft_trace import DraftTrace
     from ddtree_tune.core.record import TrialRecord
 
 
@@ -57,6 +60,19 @@ def dialect_of(spec: SweepSpec) -> Dialect:
             f"but got {engine.draft_model!r}: {type(error).__name__}: {error}"
         ) from None
     return select(engine, block_size)
+
+
+def traces_of(spec: SweepSpec) -> tuple[DraftTrace, ...]:
+    """The traces that the spec names.
+
+    Raises:
+        SpecError: one cannot be read, or two are of the same window.
+    """
+    traces = {name: load_trace(Path(name)) for name in spec.search.trace}
+    windows = [trace.header.window for trace in traces.values()]
+    if len(set(windows)) < len(windows):
+        raise SpecError(f"search.trace must be of different windows, but got {windows} of {list(traces)}")
+    return tuple(traces.values())
 
 
 def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
@@ -83,6 +99,7 @@ def _check(spec: SweepSpec) -> None:
     """
     dialect = dialect_of(spec)
     Space.of(spec.space, dialect)
+    traces_of(spec)
     for seed in spec.seeds:
         dialect.canonical(seed.config())
     if spec.coding is not None:
@@ -106,7 +123,7 @@ def resume(folder: Path, *, quiet: bool) -> int:
 def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
     dialect = dialect_of(spec)
     records = store.read_records()
-    study = Study(spec, dialect, records)
+    study = Study(spec, dialect, records, _replayed(spec, dialect))
     progress = Progress(plan=plan(spec), quiet=quiet, records=list(records))
     if not quiet:
         print(f"{spec.name}: {spec.question or 'a sweep'}\nresults in {store.root}", flush=True)
@@ -117,6 +134,13 @@ def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
     finally:
         progress.close()
     return _answer(spec, store, study)
+
+
+def _replayed(spec: SweepSpec, dialect: Dialect) -> Replayed | None:
+    """What the traces say of every setting that the search or a seed may try; None without traces."""
+    traces = traces_of(spec)
+    seeds = [dialect.canonical(seed.config()) for seed in spec.seeds]
+    return Replayed.of(traces, (*Space.of(spec.space, dialect).points.values(), *seeds)) if traces else None
 
 
 def _answer(spec: SweepSpec, store: Store, study: Study) -> int:

@@ -1,12 +1,8 @@
-"""How good is the search after a dozen trials? Samplers of the study on surfaces with a known best.
+"""How good is the search after a dozen trials? The study on surfaces with a known best.
 
-``python benchmarks/search/bench.py [SWEEPS]`` prints the tables of README.md. Nothing is served:
-a trial's speed comes from a formula plus noise, everything else is the study that sweeps use.
-
-The surface ``pair`` is a small target and drafter measured on a CPU: acceptance by budget, topk,
-window and context, times a step that costs ``a + b * budget`` at batch 1, 4 and 8. The surfaces
-``machines`` change what is particular to it: the price of a node, where the window is best, and
-what a wider topk does.
+``python benchmarks/search/bench.py [SWEEPS] [PART…]`` prints the tables of README.md: ``samplers``,
+``rungs`` and ``prior``, all of them when no part is named. Asking, telling, deduplication, stopping
+and order are the study that sweeps use; `surfaces` says what a trial measures.
 """
 
 from __future__ import annotations
@@ -18,43 +14,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from surfaces import CONTEXTS, FIRST, SHAPES, STEP_MS, Machine, Replay, measure
 
 from ddtree_tune.core.dialects import BuiltinDialect
-from ddtree_tune.core.metrics import CellMetrics, Summary
-from ddtree_tune.core.record import CellResult, Origin, TrialRecord, TrialStatus
+from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.space import Space
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.search import Study
 
 if TYPE_CHECKING:
-    from ddtree_tune.core.engine import EngineConfig
+    from collections.abc import Sequence
 
-NOISE = 0.025
-"""Deviation of one log score."""
-OCTAVES = (2.0, 3.0, 4.0, 5.0, 6.0)
-"""Budgets 4 to 64, where acceptance was measured."""
-BY_TOPK = {
-    1: (2.83, 3.24, 3.33, 3.33, 3.33),
-    2: (3.01, 3.66, 4.09, 4.40, 4.65),
-    4: (3.02, 3.72, 4.22, 4.71, 5.10),
-    8: (3.02, 3.76, 4.30, 4.80, 5.30),
-}
-"""Acceptance at short context with all of it in the window."""
-BY_WINDOW = {
-    "short": {
-        None: (3.02, 3.72, 4.22, 4.71, 5.10),
-        64: (2.95, 3.61, 4.09, 4.54, 4.90),
-        256: (3.02, 3.72, 4.22, 4.71, 5.10),
-    },
-    "long": {
-        None: (2.35, 2.75, 3.05, 3.28, 3.51),
-        64: (2.36, 2.75, 3.15, 3.42, 3.66),
-        256: (2.49, 3.03, 3.39, 3.74, 4.02),
-    },
-}
-"""Acceptance at topk 4 by context and window."""
-STEP_MS = {1: (4.95, 0.056, 2.31), 4: (8.5, 0.33, 4.22), 8: (17.0, 0.9, 6.36)}
-"""Batch: milliseconds of a step without nodes, of each node, and of a step without speculation."""
+    from ddtree_tune.core.foresight import Replayed
+
+FAMILIES = ("pair", "machines", "cliffs")
+TRIALS = 30
 SPACE = "{budget: [4, 6, 8, 10, 12, 16, 20, 24, 32], topk: [1, 2, 4, 8], window: [64, 128, 256, none]}"
 SEEDS = """
   - {budget: 8, topk: 4, window: 256}
@@ -63,121 +37,137 @@ SEEDS = """
   - {budget: 4, topk: 4, window: 256}
   - {budget: 12, topk: 6, window: 256}
 """
+NEVER = 99
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What differs between surfaces."""
+class Swept:
+    """One sweep as the tables need it; gaps are true log speeds below the best."""
 
-    node_price: float = 1.0
-    """Factor on what each node costs."""
-    window_best: float | None = None
-    """Octave of the best window; None is the pair's own table."""
-    window_bend: float = 0.0
-    """Log speed lost per squared octave away from it."""
-    topk_best: float = 0.0
-    topk_bend: float = 0.0
-
-    @classmethod
-    def drawn(cls, rng: np.random.Generator) -> Machine:
-        """Some other machine."""
-        return cls(
-            float(np.exp(rng.uniform(math.log(0.15), math.log(4.0)))),
-            float(rng.uniform(6, 9)),
-            float(rng.uniform(0, 0.04)),
-            float(rng.uniform(0, 4)),
-            float(rng.uniform(0, 0.03)),
-        )
-
-    def log_score(self, config: EngineConfig) -> float:
-        """Logarithm of the true speed-up over no speculation."""
-        if config.budget is None or config.topk is None:
-            return 0.0
-        budget, topk = math.log2(config.budget), math.log2(config.topk)
-        by_topk = [_curve(BY_TOPK[k], budget) for k in BY_TOPK]
-        accept = float(np.interp(topk, [math.log2(k) for k in BY_TOPK], by_topk))
-        bend = self.topk_bend * (topk - self.topk_best) ** 2
-        if self.window_best is not None:
-            bend += self.window_bend * (math.log2(config.window or 512) - self.window_best) ** 2
-        logs = []
-        for table, (fixed, node, plain) in itertools.product(BY_WINDOW.values(), STEP_MS.values()):
-            window = _windowed(table, None if self.window_best is not None else config.window, budget)
-            gained = accept + window - _curve(BY_TOPK[4], budget)
-            logs.append(gained + math.log(plain) - math.log(fixed + node * self.node_price * config.budget))
-        return float(np.mean(logs)) - bend
+    measured: list[float]
+    """Gap of each trial that was not a baseline, in order."""
+    luck: list[float]
+    """Gap of the setting with the best measurement, after each of them."""
+    recommended: list[float]
+    """Gap of the setting that is believed to be the best, after each of them."""
+    cells: int
+    """Cells that were measured, baselines aside."""
+    stopped: int
+    best_stopped: bool
+    """Whether the truly best setting was stopped."""
 
 
-def _curve(values: tuple[float, ...], octave: float) -> float:
-    return float(np.interp(octave, OCTAVES, np.log(values)))
-
-
-def _windowed(table: dict[int | None, tuple[float, ...]], window: int | None, octave: float) -> float:
-    if window == 128:  # between the measured ones
-        return (_curve(table[64], octave) + _curve(table[256], octave)) / 2
-    return _curve(table[window], octave)
-
-
-def sweep_spec(sampler: str, seed: int, trials: int, *, seeded: bool) -> SweepSpec:
+def sweep_spec(sampler: str, seed: int, trials: int, *, seeded: bool = False, rungs: bool = False) -> SweepSpec:
     """The spec of one sweep of the benchmark."""
     seeds = f"seeds:{SEEDS}" if seeded else ""
+    contexts, users = ({shape[at] for shape in FIRST} for at in (0, 1))
+    first = f", first: {{contexts: {sorted(contexts)}, concurrency: {sorted(users)}}}" if rungs else ""
     return SweepSpec.parse(
-        f"name: bench\nspace: {SPACE}\n{seeds}\nload: {{contexts: [60], concurrency: [1]}}\n"
+        f"name: bench\nspace: {SPACE}\n{seeds}\n"
+        f"load: {{contexts: {list(CONTEXTS)}, concurrency: {list(STEP_MS)}{first}}}\n"
         f"search: {{sampler: {sampler}, seed: {seed}, trials: {trials}, final: {{settings: 0}}}}",
         "bench",
     )
 
 
-def sweep(spec: SweepSpec, machine: Machine, seed: int) -> list[tuple[float, float]]:
-    """Run a sweep; (true, measured) log score of each trial that was not a baseline, in order."""
+def sweep(spec: SweepSpec, machine: Machine, seed: int, replayed: Replayed | None = None) -> Swept:
+    """Run a sweep."""
     rng = np.random.default_rng([seed, 1])
-    study = Study(spec, BuiltinDialect())
-    seen = []
+    points = Space.of(spec.space, BuiltinDialect()).points.values()
+    seeds = [BuiltinDialect().canonical(one.config()) for one in spec.seeds]
+    best = max(machine.log_score(config) for config in (*points, *seeds))
+    study = Study(spec, BuiltinDialect(), replayed=replayed)
+    gaps, luck, recommended, values = [], [], [], {}
+    cells = stopped = 0
+    best_stopped = False
+    first = len(FIRST) if spec.load.first else 0
     while (proposal := study.ask()) is not None:
-        true = machine.log_score(proposal.config)
-        measured = true + NOISE * float(rng.standard_normal())
-        cell = _cell(spec, 100 * math.exp(measured))
-        study.tell(TrialRecord(spec.name, proposal, TrialStatus.COMPLETE, "", "", (), cells=(CellResult(cell, ()),)))
-        if proposal.origin is not Origin.BASELINE:
-            seen.append((true, measured))
-    return seen
+        record = measure(machine, proposal, first, rng)
+        study.tell(record)
+        if proposal.origin is Origin.BASELINE:
+            continue
+        gap = best - machine.log_score(proposal.config)
+        if record.status is TrialStatus.COMPLETE:
+            values[gap] = float(np.mean([math.log(one.metrics.output_tps) for one in record.cells]))
+        if record.status is TrialStatus.STOPPED:
+            stopped += 1
+            best_stopped |= gap < 1e-9
+        ranking = study.ranking()
+        cells += len(record.cells)
+        gaps.append(gap)
+        luck.append(max(values, key=values.get) if values else math.inf)
+        recommended.append(best - machine.log_score(ranking[0]) if ranking else math.inf)
+    return Swept(gaps, luck, recommended, cells, stopped, best_stopped)
 
 
-def _cell(spec: SweepSpec, tps: float) -> CellMetrics:
-    blank = Summary(0, None, None, None, None)
-    known = {
-        "cell_id": spec.load.cells()[0].cell_id,
-        "output_tps": tps,
-        "flags": (),
-        **dict.fromkeys(("ttft_s", "icl_s", "itl_s", "tpot_s", "e2e_s"), blank),
-    }
-    return CellMetrics(**{name: known.get(name) for name in CellMetrics.__dataclass_fields__})
+def reached(gaps: Sequence[float], gap: float) -> int:
+    """Trials, two baselines included, until a gap that small; NEVER if not."""
+    return 2 + next((n for n, one in enumerate(gaps, 1) if one < gap), NEVER)
 
 
-def table(sweeps: int, *, seeded: bool) -> None:
-    """Print one table: every sampler on both families of surfaces."""
-    space = Space.of(sweep_spec("grid", 0, 12, seeded=seeded).space, BuiltinDialect())
-    print("| surface | sampler | picked | best of two | found | 2 % | 1 % |\n|---|---|---|---|---|---|---|")
-    for family, sampler in itertools.product(("pair", "machines"), ("surrogate", "tpe", "random", "grid")):
-        rows = []
-        for seed in range(sweeps):
-            machine = Machine() if family == "pair" else Machine.drawn(np.random.default_rng([seed, 0]))
-            seen = sweep(sweep_spec(sampler, seed, 40, seeded=seeded), machine, seed)
-            best = max(machine.log_score(config) for config in space.points.values())
-            best = max(best, *(true for true, _ in seen))
-            dozen = sorted(seen[:10], key=lambda pair: -pair[1])
-            within = [
-                2 + next((n for n, (true, _) in enumerate(seen, 1) if true > best - gap), 99) for gap in (0.02, 0.01)
+def cells_of(swept: Sequence[Swept], dozen: int) -> list[str]:
+    """Median and lowest tenth of what is picked after some trials, then trials to 2 % and 1 %."""
+    rows = []
+    for one in swept:
+        found = min(one.measured[:dozen])
+        picked = (one.luck[dozen - 1], one.recommended[dozen - 1], found)
+        trials = [reached(gaps, gap) for gaps in (one.measured, one.recommended) for gap in (0.02, 0.01)]
+        rows.append([*(math.exp(-gap) for gap in picked), *trials])
+    median, tenth = np.median(rows, axis=0), np.quantile(rows, 0.1, axis=0)
+    ratios = [f"{median[i]:.3f} ({tenth[i]:.3f})" for i in range(3)]
+    return ratios + [f"{median[i]:.0f}" if median[i] <= TRIALS else f"> {TRIALS}" for i in range(3, 7)]
+
+
+HEAD = "picked | believed | found | 2 % | 1 % | 2 % believed | 1 % believed |"
+
+
+def samplers(sweeps: int) -> None:
+    """Every sampler on every family, with and without seeds."""
+    for seeded in (True, False):
+        print(f"\n{'With the five seeds' if seeded else 'Without seeds'}, {sweeps} sweeps each:\n")
+        print(f"| surface | sampler | {HEAD}\n|---|---|{'---|' * 7}")
+        for family, sampler in itertools.product(FAMILIES, ("surrogate", "tpe", "random", "grid")):
+            swept = [
+                sweep(sweep_spec(sampler, seed, TRIALS, seeded=seeded), Machine.drawn(family, seed), seed)
+                for seed in range(sweeps)
             ]
-            picked = (dozen[0][0], max(true for true, _ in dozen[:2]), max(true for true, _ in dozen))
-            rows.append([*(math.exp(true - best) for true in picked), *within])
-        median, tenth = np.median(rows, axis=0), np.quantile(rows, 0.1, axis=0)
-        cells = [f"{median[i]:.3f} ({tenth[i]:.3f})" for i in range(3)]
-        cells += [f"{median[i]:.0f}" if median[i] <= 40 else "> 40" for i in (3, 4)]
-        print(f"| {family} | {sampler} | {' | '.join(cells)} |", flush=True)
+            print(f"| {family} | {sampler} | {' | '.join(cells_of(swept, 10))} |", flush=True)
 
+
+def rungs(sweeps: int) -> None:
+    """Stopping after two of six cells, beside measuring every trial whole."""
+    print(f"\nRungs: {len(FIRST)} of {len(SHAPES)} cells first, 24 trials, {sweeps} sweeps each:\n")
+    print("| surface | rungs | believed | cells | stopped | best stopped |\n|---|---|---|---|---|---|")
+    for family, on in itertools.product(FAMILIES, (False, True)):
+        swept = [
+            sweep(sweep_spec("surrogate", seed, 24, rungs=on), Machine.drawn(family, seed), seed)
+            for seed in range(sweeps)
+        ]
+        ratios = [math.exp(-one.recommended[-1]) for one in swept]
+        print(
+            f"| {family} | {'yes' if on else 'no'} | {np.median(ratios):.3f} ({np.quantile(ratios, 0.1):.3f}) "
+            f"| {np.mean([one.cells for one in swept]):.0f} | {np.mean([one.stopped for one in swept]):.1f} "
+            f"| {sum(one.best_stopped for one in swept)} of {sweeps} |",
+            flush=True,
+        )
+
+
+def prior(sweeps: int) -> None:
+    """No trace, a trace of one window, and a trace that says the opposite of what is true."""
+    print(f"\nWith a trace of window 256, no seeds, {sweeps} sweeps each:\n")
+    print(f"| surface | prior | {HEAD}\n|---|---|{'---|' * 7}")
+    for family, kind in itertools.product(FAMILIES, ("none", "replay", "wrong")):
+        swept = []
+        for seed in range(sweeps):
+            machine = Machine.drawn(family, seed)
+            replayed = None if kind == "none" else Replay(machine, seed, kind == "wrong").replayed()
+            swept.append(sweep(sweep_spec("surrogate", seed, TRIALS), machine, seed, replayed))
+        print(f"| {family} | {kind} | {' | '.join(cells_of(swept, 10))} |", flush=True)
+
+
+PARTS = {"samplers": samplers, "rungs": rungs, "prior": prior}
 
 if __name__ == "__main__":
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 40
-    for with_seeds in (True, False):
-        print(f"\n{'With the five seeds' if with_seeds else 'Without seeds'}, {count} sweeps each:\n")
-        table(count, seeded=with_seeds)
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
+    for part in sys.argv[2:] or PARTS:
+        PARTS[part](count)

@@ -168,23 +168,22 @@ class Agenda:
         told = self.told.get(_BASE, [])
         return next((record.answer for record in told if record.status is TrialStatus.COMPLETE), None)
 
-    def finalists(self) -> tuple[EngineConfig, ...]:
-        """The settings that are believed to be the best of those that may be recommended, the best first.
+    def ranking(self) -> tuple[EngineConfig, ...]:
+        """The complete settings that may be recommended, the one that is believed to be best first.
 
         Finals tell of noise too, but do not change who is in them.
         """
         beliefs = replace(self.beliefs(), drift=self._drift(finals=False), foresight=None)
         believed = beliefs.ranked()
         feasible = [config for config, one in beliefs.seen if one.feasible and config in believed]
-        ranked = sorted(feasible, key=lambda config: (-believed[config], size_key(config)))
-        return tuple(ranked[: self._spec.search.final.settings])
+        return tuple(sorted(feasible, key=lambda config: (-believed[config], size_key(config))))
 
     def _finals(self) -> tuple[Slot, ...]:
         """The finals' slots, once the search is over; every other round in reverse, so that drift cancels."""
         searching = any(slot.origin is not Origin.FINAL for slot in self.running.values())
         if searching or not (self._searched_enough or self._valid >= self._spec.search.trials):
             return ()
-        finalists = self.finalists()
+        finalists = self.ranking()[: self._spec.search.final.settings]
         if not finalists:
             return ()
         baselines = [config for config in self._spec.baseline_configs() if self._measured(config)]

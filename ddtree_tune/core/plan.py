@@ -51,6 +51,9 @@ class Plan:
     """Of one trial, repeats included."""
     trial_s: float
     final_s: float
+    saved_s: float
+    """Node time that stopping saves at most: if every proposal of the search ended after its first cells,
+    without coding. It is not taken off ``node_s``."""
     measured: bool
     """Whether the costs beside the windows were measured for this engine."""
 
@@ -78,14 +81,18 @@ def plan(spec: SweepSpec, points: int | None = None) -> Plan:
     trials = spec.search.trials
     if points is not None:
         trials = min(trials, len(baselines) + max(points, seeds))
+    first = {cell.cell_id for cell in spec.load.first_cells()}
+    rest_s = spec.load.repeats * sum(_cell_s(cell, costs) for cell in cells if cell.cell_id not in first)
+    coding_s = evaluations * _coding_s(spec, costs)
     return Plan(
         trials=trials,
         baselines=len(baselines),
         seeds=seeds,
         finals=final.rounds * (final.settings + len(baselines)) if final.settings else 0,
         cells=len(cells) * spec.load.repeats,
-        trial_s=final_s + evaluations * _coding_s(spec, costs),
+        trial_s=final_s + coding_s,
         final_s=final_s,
+        saved_s=max(0, trials - len(baselines) - seeds) * (rest_s + coding_s) if first else 0.0,
         measured=costs is _BUILTIN,
     )
 

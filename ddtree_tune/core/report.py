@@ -87,8 +87,19 @@ def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
         f"about {_node_time(plan.node_s)}: {plan.trial_s:.0f} s a trial"
         + (f", {plan.final_s:.0f} s a final" if plan.finals else "")
         + ("" if plan.measured else "; a rough estimate, replaced by measured times as trials end"),
+        *_saved(spec, plan),
     ]
     return [line for one in lines for line in textwrap.wrap(one, WIDTH, subsequent_indent="  ")]
+
+
+def _saved(spec: SweepSpec, plan: Plan) -> list[str]:
+    """What stopping may save; nothing where trials run whole."""
+    first = len(spec.load.first_cells())
+    if not first:
+        return []
+    after = f"the first {first} cells" if first > 1 else "the first cell"
+    most = f"at most {_node_time(plan.saved_s)}, if every proposal of the search were stopped"
+    return [f"of which stopping behind after {after} saves {most}"]
 
 
 def _node_time(seconds: float) -> str:

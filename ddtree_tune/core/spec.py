@@ -17,6 +17,7 @@ from ddtree_tune.core.engine_spec import EngineSpec
 from ddtree_tune.core.errors import SpecError
 from ddtree_tune.core.fields import Positive, Seconds, Strict
 from ddtree_tune.core.objective_spec import ObjectiveSpec
+from ddtree_tune.core.search_spec import SearchSpec
 from ddtree_tune.core.workload import Cell, Ends, load_matrix
 from ddtree_tune.core.yaml_text import read_mapping, sentence
 
@@ -179,32 +180,6 @@ class GateSpec(Strict):
         except re.error as error:
             raise ValueError(f"must be a regular expression, but got {expect!r}: {error}") from None
         return expect
-
-
-class FinalSpec(Strict):
-    """The last word: the best settings and the baselines measured again, interleaved."""
-
-    settings: Annotated[int, Field(ge=0)] = 2
-    """How many of the best settings are measured again."""
-    rounds: Annotated[int, Field(ge=0)] = 2
-    """Measurements of each, baselines included."""
-
-
-class SearchSpec(Strict):
-    """How many trials, and how the next one is chosen."""
-
-    trials: Positive = 24
-    """Valid trials, baselines and seeds included, finals not."""
-    sampler: Literal["surrogate", "tpe", "random", "grid"] = "surrogate"
-    """How the next setting is proposed: ``surrogate`` suits few trials, ``grid`` goes in order."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Of the search and of the prompts."""
-    max_failures: Positive = 8
-    """Infrastructure failures after which the sweep gives up."""
-    pass_rate_margin: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """A setting must not pass fewer problems than the baseline by more than this share."""
-    final: FinalSpec = FinalSpec()
-    """The last word."""
 
 
 class SweepSpec(Strict):

@@ -84,6 +84,10 @@ class Study:
         """Why the sweep gave up, in one sentence; None if it did not."""
         return self._agenda.stopped
 
+    def ranking(self) -> tuple[EngineConfig, ...]:
+        """The complete settings that may be recommended, the one that is believed to be best first."""
+        return self._agenda.ranking()
+
     def ask(self) -> Proposal | None:
         """The next trial; None if there is none now, see ``done``."""
         if self.stopped is not None:

@@ -12,7 +12,7 @@ from ddtree_tune.core.headline import headline
 from ddtree_tune.core.plan import plan as plan_of
 from ddtree_tune.core.record import Origin
 from ddtree_tune.core.report import answer_lines, plan_lines, winner_script
-from ddtree_tune.core.spec import FinalSpec
+from ddtree_tune.core.search_spec import FinalSpec
 from ddtree_tune.core.tables import WIDTH, cut, text_table
 from ddtree_tune.node.search import Study
 from tests.builders import CHAIN, DIALECT, NONE, attempts, proposal, record, spec, surface, tree

@@ -9,7 +9,7 @@ import pytest
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.errors import INFRASTRUCTURE, Blame, FailureClass, blame
 from ddtree_tune.core.record import CellResult, Origin, TrialStatus
-from ddtree_tune.core.spec import FinalSpec
+from ddtree_tune.core.search_spec import FinalSpec
 from ddtree_tune.node.search import Study
 from tests.builders import CHAIN, DIALECT, NONE, attempts, record, spec, surface, tree
 
