@@ -44,6 +44,9 @@ class Worker:
         return self._port.run(*arguments)
 
 
+STORE_TRIES = 3
+"""Times that a record is written again because the store's process died."""
+
 _WorkerActor = ray.remote(Worker)
 _StoreActor = ray.remote(Store)
 
@@ -64,7 +67,7 @@ class _Watched:
         try:
             while not ray.wait([pending], timeout=CHECK_PERIOD_S)[0]:
                 check()
-        except TuneError:
+        except BaseException:  # whatever ends this run: the next one must not wait for it
             self._give_up(actor)
             raise
         try:
@@ -121,10 +124,11 @@ class RemoteSink:
 
 
 def store_actor(store: Store) -> ActorHandle[Any]:
-    """Put a store into an actor on this node."""
-    actor: ActorHandle[Any] = _StoreActor.options(num_cpus=0, name="store", scheduling_strategy=here()).remote(
-        store.root
+    """Put a store into an actor on this node; it may die, for a record that is written twice is the same."""
+    options = _StoreActor.options(
+        num_cpus=0, name="store", scheduling_strategy=here(), max_restarts=-1, max_task_retries=STORE_TRIES
     )
+    actor: ActorHandle[Any] = options.remote(store.root)
     return actor
 
 

@@ -82,7 +82,12 @@ def nodes_up() -> int:
     Raises:
         PlacementError: see ``count_exclusive``.
     """
-    return count_exclusive([node["Resources"] for node in ray.nodes() if node["Alive"]])
+    return count_exclusive(list(live_nodes().values()))
+
+
+def live_nodes() -> dict[str, dict[str, float]]:
+    """What each node that is alive offers, by its id."""
+    return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
 
 def count_exclusive(resources: Sequence[Mapping[str, float]]) -> int:

@@ -9,7 +9,7 @@ from ray.tune.search import Searcher
 from ddtree_tune.cluster.trial import EVENT, PROPOSAL
 
 if TYPE_CHECKING:
-    from ddtree_tune.core.record import Proposal
+    from ddtree_tune.core.record import Proposal, TrialRecord
     from ddtree_tune.node.search import Study
 
 
@@ -21,17 +21,18 @@ class StudySearcher(Searcher):
         self.nodes = nodes
         """Nodes that are up. A proposal beyond them would wait, and know less when it starts."""
         self._study = study
-        self._asked: dict[str, Proposal] = {}
+        self.asked: dict[str, Proposal] = {}
+        """Trials that have not ended."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
         """The next proposal; None to wait, FINISHED when there is no more."""
         # One is out even without a node: Tune waits without a word for a searcher that has none.
-        if len(self._asked) >= max(1, self.nodes):
+        if len(self.asked) >= max(1, self.nodes):
             return Searcher.FINISHED if self._study.done else None
         proposal = self._study.ask()
         if proposal is None:
             return Searcher.FINISHED if self._study.done else None
-        self._asked[trial_id] = proposal
+        self.asked[trial_id] = proposal
         config = proposal.config
         return {
             PROPOSAL: proposal,
@@ -50,20 +51,21 @@ class StudySearcher(Searcher):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Tell the record of a trial that holds its node beyond its end: it is to be tried elsewhere."""
         event = result[EVENT]
-        if event.record is not None:
-            del self._asked[trial_id]
+        if event.record is not None and trial_id in self.asked:
+            del self.asked[trial_id]
             self._study.tell(event.record)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """Tell the record; a trial that left none was lost with its process."""
-        proposal = self._asked.pop(trial_id, None)
-        if proposal is None:
-            return
+        """Tell the record. One that is stopped with the sweep has none, and one in error is told by ``lost``."""
         event = (result or {}).get(EVENT)
-        if event is not None and event.record is not None:
+        if trial_id in self.asked and event is not None and event.record is not None:
+            del self.asked[trial_id]
             self._study.tell(event.record)
-        else:
-            self._study.lose(proposal)
+
+    def lost(self, trial_id: str, record: TrialRecord) -> None:
+        """Tell what was left of a trial whose process died."""
+        del self.asked[trial_id]
+        self._study.tell(record)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the study is rebuilt from the results folder."""

@@ -7,6 +7,7 @@ of a trial whose replica died.
 
 The trial's process owns a lease. When the lease is gone, because that process or its driver died,
 the replica stops its engine and deletes its own application: Serve itself would keep it for ever.
+Where the whole node died, nobody is left to do that but the driver, see ``delete_stranded``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from ddtree_tune.core.errors import EngineError, FailureClass, TuneError
 from ddtree_tune.node.engine import NodeEngine
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ray.actor import ActorHandle
     from ray.serve.handle import DeploymentHandle
 
@@ -37,6 +40,9 @@ LEASE_PERIOD_S = 0.5
 REPLY_S = 30.0
 """How long a replica may take beyond what the call itself may take."""
 _LOST = FailureClass.NODE_LOST
+_PREFIX = "engine-"
+_NODE_CHARS = 8
+"""Of a node's id in the name of an application."""
 
 
 class Lease:
@@ -116,8 +122,15 @@ class EngineApp:
     """The Serve application of one trial process, on its node; lives as long as that process."""
 
     def __init__(self, spec: SweepSpec, dialect: Dialect, *, name: str) -> None:
+        """Prepare it.
+
+        Args:
+            spec: the sweep.
+            dialect: how its engine spells the knobs.
+            name: what follows the node in its name; unlike any other's on this node.
+        """
         self.spec = spec
-        self.name = name
+        self.name = f"{_PREFIX}{this_node()[:_NODE_CHARS]}-{name}"
         self._dialect = dialect
         self._lease = _LeaseActor.options(num_cpus=0, name=f"lease-{name}").remote()
         self._handle: DeploymentHandle[Any] | None = None
@@ -144,6 +157,18 @@ class EngineApp:
         if self._handle is not None:
             self._handle = None
             serve.delete(self.name)
+
+
+def delete_stranded(live: Collection[str]) -> None:
+    """Delete applications whose node is gone: Serve would wait for that node for ever.
+
+    Args:
+        live: ids of the nodes that are alive.
+    """
+    nodes = {node[:_NODE_CHARS] for node in live}
+    for name in serve.status().applications:
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX).partition("-")[0] not in nodes:
+            serve.delete(name, _blocking=False)
 
 
 class ServedEngine:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -12,11 +14,14 @@ from ray.tune.experiment import Trial
 
 from ddtree_tune.cluster.actors import store_actor
 from ddtree_tune.cluster.gauges import Gauges
-from ddtree_tune.cluster.placement import connected, nodes_up, obstacle, trial_resources
+from ddtree_tune.cluster.lost import lost_record
+from ddtree_tune.cluster.placement import connected, count_exclusive, live_nodes, obstacle, trial_resources
 from ddtree_tune.cluster.search import StudySearcher
-from ddtree_tune.cluster.trial import EVENT, PROPOSAL, TuneTrial
+from ddtree_tune.cluster.serve import delete_stranded
+from ddtree_tune.cluster.trial import EVENT, PROPOSAL, UNKEPT, TuneTrial
 from ddtree_tune.cluster.watchdog import Patience, Watchdog
-from ddtree_tune.core.errors import PlacementError
+from ddtree_tune.core.errors import PlacementError, StoreError
+from ddtree_tune.trial import TrialEvent
 
 if TYPE_CHECKING:
     from ddtree_tune.core.dialects import Dialect
@@ -36,19 +41,23 @@ LOOK_PERIOD_S = 2.0
 class _Driver(tune.Callback):
     """Passes events to the display and the gauges, and keeps the searcher's number of nodes."""
 
-    def __init__(
-        self, progress: Progress, gauges: Gauges, searcher: StudySearcher, watchdog: Watchdog, nodes: int
-    ) -> None:
+    def __init__(self, sweep: str, store: Store, progress: Progress, searcher: StudySearcher) -> None:
+        self._sweep = sweep
+        self._store = store
         self._progress = progress
-        self._gauges = gauges
+        self._gauges = Gauges(sweep, len(progress.records))
         self._searcher = searcher
-        self._watchdog = watchdog
-        self._nodes = nodes
+        self._watchdog = Watchdog(progress.say, PATIENCE)
+        self._nodes = searcher.nodes
+        self._live: frozenset[str] = frozenset()
+        """Ids of the nodes."""
         self._looked_s = time.monotonic()
+        self._begun: dict[str, tuple[str, float]] = {}
+        """When each trial got its node: in UTC, and by the clock of ``_looked_s``."""
         self._quarantined: dict[str, str] = {}
         """Why, by the trial that holds the node."""
-        self.stopped: str | None = None
-        """Why the sweep could not go on, in one sentence."""
+        self.broken: PlacementError | StoreError | None = None
+        """Why the sweep could not go on."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Stay out of Tune's snapshots: a display belongs to the process that shows it."""
@@ -56,24 +65,27 @@ class _Driver(tune.Callback):
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         passed_s = time.monotonic() - self._looked_s
-        if passed_s < LOOK_PERIOD_S or self.stopped is not None:
+        if passed_s < LOOK_PERIOD_S or self.broken is not None:
             return
         self._looked_s += passed_s
         try:
             self._look(passed_s, [trial.status for trial in trials])
         except PlacementError as error:
-            self.stopped = str(error)
+            self._break(error)
         held = len(self._quarantined)
-        over = held > 0 and self._searcher.done and sum(not trial.is_finished() for trial in trials) == held
-        if self.stopped is not None or over:
-            os.kill(os.getpid(), signal.SIGUSR1)  # Tune's way to end in order
+        if held > 0 and self._searcher.done and sum(not trial.is_finished() for trial in trials) == held:
+            _end_in_order()
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        self._begun[trial.trial_id] = _utc(), time.monotonic()
         self._progress.started(trial.config[PROPOSAL])
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
+        if UNKEPT in result:
+            self._break(StoreError(result[UNKEPT]))
+            return
         if result[EVENT].stage == QUARANTINE:
             self._hold(trial, result[EVENT].quarantine)
             return
@@ -83,12 +95,31 @@ class _Driver(tune.Callback):
             self._gauges.ended(self._progress.records)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._progress.lost(trial.config[PROPOSAL])
-        self._gauges.leave(trial.config[PROPOSAL])
+        proposal = trial.config[PROPOSAL]
+        started_utc, since_s = self._begun.pop(trial.trial_id, (_utc(), time.monotonic()))
+        held_s = time.monotonic() - since_s
         self._quarantined.pop(trial.trial_id, None)
+        if trial.trial_id not in self._searcher.asked:
+            return  # it was over, and held its node
+        try:
+            record = lost_record(self._store, self._sweep, proposal, trial, started_utc=started_utc, held_s=held_s)
+        except StoreError as error:
+            self._break(error)
+            return
+        self._searcher.lost(trial.trial_id, record)
+        event = TrialEvent("end", record=record)
+        self._progress.happened(proposal, event)
+        self._gauges.happened(proposal, event)
+        self._gauges.ended(self._progress.records)
 
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         self._gauges.close()
+
+    def _break(self, error: PlacementError | StoreError) -> None:
+        """End the sweep; the first reason is the one to tell."""
+        if self.broken is None:
+            self.broken = error
+            _end_in_order()
 
     def _hold(self, trial: Trial, reason: str | None) -> None:
         """A node is held back, or free again."""
@@ -101,7 +132,11 @@ class _Driver(tune.Callback):
             self._quarantined[trial.trial_id] = reason
 
     def _look(self, passed_s: float, statuses: list[str]) -> None:
-        nodes = nodes_up()
+        live = live_nodes()
+        nodes = count_exclusive(list(live.values()))
+        if live.keys() != self._live:
+            self._live = frozenset(live)
+            delete_stranded(live)
         if nodes != self._nodes:
             self._progress.nodes(nodes)
         held = len(self._quarantined)
@@ -110,7 +145,9 @@ class _Driver(tune.Callback):
         self._gauges.tick(nodes, passed_s)
         self._gauges.trials(running, pending)
         why = f"{held} of {nodes} quarantined: {next(iter(self._quarantined.values()))}" if held else obstacle(nodes)
-        self.stopped = self._watchdog.look(why if pending and not running else None)
+        given_up = self._watchdog.look(why if pending and not running else None)
+        if given_up is not None:
+            raise PlacementError(given_up)
 
 
 def run_sweep(
@@ -126,6 +163,7 @@ def run_sweep(
 
     Raises:
         PlacementError: no trial got a node for as long as PATIENCE allows.
+        StoreError: a record could not be kept.
     """
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its tables and banner; ours is the only voice
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # our tables hold what those would write
@@ -136,31 +174,41 @@ def run_sweep(
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
         progress.nodes(nodes)
         searcher = StudySearcher(study, nodes)
-        driver = _Driver(
-            progress, Gauges(spec.name, len(progress.records)), searcher, Watchdog(progress.say, PATIENCE), nodes
-        )
+        driver = _Driver(spec.name, store, progress, searcher)
         parametrised = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
         trainable = tune.with_resources(parametrised, trial_resources())
         trainable.__qualname__ = TuneTrial.__name__  # what the dashboard calls its actors
-        tune.Tuner(
-            trainable,
-            tune_config=tune.TuneConfig(
-                search_alg=searcher,
-                num_samples=-1,
-                reuse_actors=True,
-                trial_name_creator=_trial_name,
-                trial_dirname_creator=_trial_name,
-            ),
-            run_config=tune.RunConfig(
-                name="tune",
-                storage_path=store.root,
-                verbose=0,
-                callbacks=[driver],
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-            ),
-        ).fit()
-    if driver.stopped is not None:
-        raise PlacementError(f"{driver.stopped}. What is complete is kept; go on with: ddtree-tune resume {store.root}")
+        # Tune's own state is read by nobody. Beside the results it would share their full disk, and its
+        # folder would be made anew where theirs has vanished.
+        with tempfile.TemporaryDirectory(prefix="ddtree-tune-", ignore_cleanup_errors=True) as scratch:
+            tune.Tuner(
+                trainable,
+                tune_config=tune.TuneConfig(
+                    search_alg=searcher,
+                    num_samples=-1,
+                    reuse_actors=True,
+                    trial_name_creator=_trial_name,
+                    trial_dirname_creator=_trial_name,
+                ),
+                run_config=tune.RunConfig(
+                    name="tune",
+                    storage_path=scratch,
+                    verbose=0,
+                    callbacks=[driver],
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                ),
+            ).fit()
+    if driver.broken is not None:
+        kept = f"What is complete is kept; go on with: ddtree-tune resume {store.root}"
+        raise type(driver.broken)(f"{driver.broken}. {kept}")
+
+
+def _utc() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _end_in_order() -> None:
+    os.kill(os.getpid(), signal.SIGUSR1)  # Tune's way
 
 
 def _trial_name(trial: Trial) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from ray import tune
 from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
 from ddtree_tune.cluster.placement import this_node
 from ddtree_tune.cluster.serve import EngineApp, ServedEngine
-from ddtree_tune.core.errors import EngineError, FailureClass
+from ddtree_tune.core.errors import EngineError, FailureClass, StoreError
 from ddtree_tune.node.engine import refuse_faked
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.gpus import GpuWatch
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 EVENT = "event"
 """Key of a step's TrialEvent in its Tune result."""
+UNKEPT = "unkept"
+"""Key of why a trial's record could not be kept: without results there is no sweep."""
 HOLD_S = 3.0
 """Between two looks at a node that is quarantined."""
 PROPOSAL = "proposal"
@@ -85,7 +88,7 @@ class TuneTrial(tune.Trainable):
         )
         self._sink = RemoteSink(store)
         self._gpus = GpuWatch(env=spec.engine.env, release_s=spec.engine.release_s)
-        self._app = EngineApp(spec, dialect, name=f"engine-{place}")
+        self._app = EngineApp(spec, dialect, name=f"{id(self):x}")
         self._story = self._begin(config[PROPOSAL])
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -97,7 +100,10 @@ class TuneTrial(tune.Trainable):
         """Tell the next event. A trial that leaves a dirty node holds it until it is clean."""
         if self._left is not None:
             return self._hold(self._left)
-        event = next(self._story)
+        try:
+            event = next(self._story)
+        except StoreError as error:
+            return {EVENT: TrialEvent("end"), UNKEPT: str(error), "stage": "end", "done": True}
         record = event.record
         if record is None:
             return {EVENT: event, "stage": event.stage, "done": False}
@@ -117,7 +123,8 @@ class TuneTrial(tune.Trainable):
 
     def cleanup(self) -> None:
         """End the story where it is: the server stops, the record is kept, the application goes."""
-        self._story.close()
+        with suppress(StoreError):  # the server is stopped by then; the driver has seen the same error
+            self._story.close()
         self._app.delete()
         self._gpus.close()
 

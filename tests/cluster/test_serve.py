@@ -10,7 +10,8 @@ import pytest
 import ray
 from ray import serve
 
-from ddtree_tune.cluster.serve import EngineApp, ServedEngine
+from ddtree_tune.cluster.placement import this_node
+from ddtree_tune.cluster.serve import EngineApp, ServedEngine, delete_stranded
 from ddtree_tune.core.errors import EngineError, FailureClass
 from ddtree_tune.core.spec import SweepSpec
 from tests.node.launching import start
@@ -36,7 +37,7 @@ def running(app):
 
 
 def test_trials_share_an_application_and_each_has_an_engine_of_its_own():
-    app = served("ok", "engine-a")
+    app = served("ok", "a")
     ports = set()
     for name in ("trial-1", "trial-2"):
         engine = ServedEngine(app, name=name)
@@ -48,16 +49,25 @@ def test_trials_share_an_application_and_each_has_an_engine_of_its_own():
         assert not listening(handle.plan.port)
         assert engine.stop() == ""
         ports.add(handle.plan.port)
-        replicas = running("engine-a").deployments["engine-a"].replica_states
+        replicas = running(app.name).deployments[app.name].replica_states
         assert sum(replicas.values()) == 1
     assert len(ports) == 2
     app.delete()
-    assert running("engine-a") is None
+    assert running(app.name) is None
     app.delete()
 
 
+def test_an_application_goes_with_its_node_and_not_with_another_one():
+    app = served("ok", "f")
+    app.deployed()
+    delete_stranded([this_node()])
+    assert running(app.name) is not None
+    delete_stranded(["0" * 56])
+    wait_for(lambda: running(app.name) is None)
+
+
 def test_an_engine_that_a_trial_left_behind_is_ended_before_the_next_one_starts():
-    app = served("ok", "engine-e")
+    app = served("ok", "e")
     left = start(ServedEngine(app, name="trial-1"), CONFIG)
     following = ServedEngine(app, name="trial-2")
     start(following, CONFIG)
@@ -67,7 +77,7 @@ def test_an_engine_that_a_trial_left_behind_is_ended_before_the_next_one_starts(
 
 
 def test_an_engine_that_ends_at_start_keeps_its_class_across_serve():
-    app = served("oom", "engine-b")
+    app = served("oom", "b")
     engine = ServedEngine(app, name="trial-1")
     with pytest.raises(EngineError, match="CUDA out of memory") as raised:
         start(engine, CONFIG)
@@ -78,7 +88,7 @@ def test_an_engine_that_ends_at_start_keeps_its_class_across_serve():
 
 
 def test_a_replica_that_serve_restarts_holds_no_engine_and_the_next_trial_gets_a_fresh_one(tmp_path):
-    app = served("ok", "engine-c", tmp_path / "pids")
+    app = served("ok", "c", tmp_path / "pids")
     engine = ServedEngine(app, name="trial-1")
     handle = start(engine, CONFIG)
     (server,) = json.loads((tmp_path / "pids").read_text())
@@ -107,12 +117,12 @@ def test_an_engine_ends_with_the_trial_that_held_its_lease(tmp_path):
     @ray.remote(num_cpus=0)
     class Trial:
         def start(self):
-            self.app = served("ok", "engine-d", pids)
-            return start(ServedEngine(self.app, name="trial-1"), CONFIG)
+            self.app = served("ok", "d", pids)
+            return self.app.name, start(ServedEngine(self.app, name="trial-1"), CONFIG)
 
     trial = Trial.remote()
-    handle = ray.get(trial.start.remote())
+    name, handle = ray.get(trial.start.remote())
     assert listening(handle.plan.port)
     ray.kill(trial)
     assert gone([handle.pid, *json.loads(pids.read_text())])
-    wait_for(lambda: running("engine-d") is None)
+    wait_for(lambda: running(name) is None)
