@@ -152,15 +152,24 @@ def rungs(sweeps: int) -> None:
         )
 
 
+PRIORS: dict[str, tuple[int | None, ...]] = {
+    "none": (),
+    "one window": (256,),
+    "every window": (64, 128, 256, None),
+    "wrong": (64, 128, 256, None),
+}
+"""Windows that are traced; the wrong traces say the opposite of what is true."""
+
+
 def prior(sweeps: int) -> None:
-    """No trace, a trace of one window, and a trace that says the opposite of what is true."""
-    print(f"\nWith a trace of window 256, no seeds, {sweeps} sweeps each:\n")
-    print(f"| surface | prior | {HEAD}\n|---|---|{'---|' * 7}")
-    for family, kind in itertools.product(FAMILIES, ("none", "replay", "wrong")):
+    """No trace, right ones, and ones that say the opposite of what is true."""
+    print(f"\nWith traces, no seeds, {sweeps} sweeps each:\n")
+    print(f"| surface | traces | {HEAD}\n|---|---|{'---|' * 7}")
+    for family, (kind, windows) in itertools.product(FAMILIES, PRIORS.items()):
         swept = []
         for seed in range(sweeps):
             machine = Machine.drawn(family, seed)
-            replayed = None if kind == "none" else Replay(machine, seed, kind == "wrong").replayed()
+            replayed = Replay(machine, seed, kind == "wrong").replayed(*windows) if windows else None
             swept.append(sweep(sweep_spec("surrogate", seed, TRIALS), machine, seed, replayed))
         print(f"| {family} | {kind} | {' | '.join(cells_of(swept, 10))} |", flush=True)
 

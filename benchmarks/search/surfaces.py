@@ -194,7 +194,7 @@ def _cell(machine: Machine, config: EngineConfig, shape: tuple[int, int], noise:
 
 @dataclass
 class Replay(Acceptances):
-    """What a trace at one window tells: acceptance with the error of a finite sample.
+    """What traces tell: acceptance with the error of a finite sample.
 
     A wrong one says the opposite: where a tree accepts much, it foretells little.
     """
@@ -212,9 +212,9 @@ class Replay(Acceptances):
         log = _replayed(self.machine, self.seed, config, context)
         return Estimate(2.5 - log if self.wrong else log, 0.01)
 
-    def replayed(self) -> Replayed:
-        """The trace as a study takes it: of window 256 alone."""
-        return Replayed(self, {256: 8})
+    def replayed(self, *windows: int | None) -> Replayed:
+        """The traces of some windows as a study takes them."""
+        return Replayed(self, dict.fromkeys(windows, 8))
 
 
 def _curve(values: tuple[float, ...], octave: float) -> float:

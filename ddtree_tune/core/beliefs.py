@@ -108,20 +108,22 @@ class Beliefs:
     def _foretold(
         self, measured: Sequence[EngineConfig], running: Iterable[EngineConfig], at: Sequence[EngineConfig]
     ) -> Foretold | None:
-        """What the prior says of some settings; of those that it does not know, the mean of the others."""
+        """What the prior says of some settings; of those that it does not know, the mean of the others.
+
+        How unsure it says to be is left aside: its errors go together over neighbouring widths, and
+        a trial at one of them tells of all. Taken as the errors of single settings they draw the
+        search to the ends of the space.
+        """
         if self.foresight is None:
             return None
         pending = [config for config in running if self.space.place(config) is not None]
         found = [[self.foresight(config) for config in of] for of in (measured, pending, at)]
-        known = [one for of in found for one in of if one is not None]
+        known = [one.log for of in found for one in of if one is not None]
         if not known:
             return None
-        logs = np.asarray([one.log for one in known])
-        usual = Estimate(float(logs.mean()), float(logs.std()))
-        filled = [[one or usual for one in of] for of in found]
-        logs_of = [np.asarray([one.log for one in of], dtype=np.float64) for of in filled]
-        deviations = np.asarray([one.deviation for one in filled[-1]], dtype=np.float64)
-        return Foretold(logs_of[0], logs_of[1], logs_of[2], deviations)
+        usual = float(np.mean(known))
+        filled = [[usual if one is None else one.log for one in of] for of in found]
+        return Foretold(*(np.asarray(of, dtype=np.float64) for of in filled))
 
     def _rows(self, configs: Iterable[EngineConfig]) -> NDArray[np.float64]:
         """Encoded places of the settings that have one, (n, D) float64; n may be 0."""

@@ -66,8 +66,6 @@ class Foretold:
     """(p,)"""
     at: NDArray[np.float64]
     """(c,): of the points that are asked about."""
-    deviations: NDArray[np.float64]
-    """(c,): how unsure it is of those."""
 
 
 def promising(
@@ -111,7 +109,7 @@ def believed(told: Told, columns: Sequence[slice], foretold: Foretold | None = N
     """
     nowhere = told.measured[:0]
     if foretold is not None:
-        foretold = replace(foretold, at=foretold.at[:0], deviations=foretold.deviations[:0])
+        foretold = replace(foretold, at=foretold.at[:0])
     views = _views(nowhere, told, columns, foretold)
     means = [view.known[: len(told.measured)] for view in views]
     return np.asarray(np.average(means, axis=0, weights=[view.weight for view in views]))
@@ -185,8 +183,7 @@ def _views(
 ) -> list[_View]:
     """The views of every process that is averaged over."""
     level = float(told.scores.mean()) if len(told.scores) else 0.0
-    even = Foretold(*(np.full(len(of), level) for of in (told.measured, told.pending, candidates, candidates)))
-    even = replace(even, deviations=np.zeros(len(candidates)))
+    even = Foretold(*(np.full(len(of), level) for of in (told.measured, told.pending, candidates)))
     if foretold is None:
         return _family(candidates, told, even, _kernels(columns, _AMPLITUDES), 1.0)
     alike = _alike(told.measured, told.measured, columns, _LENGTHS[1])
@@ -216,7 +213,7 @@ def _family(
         whole = model.beside(told.pending)
         mean, deviation = whole.predict(candidates)
         known = whole.predict(whole.points)[0] + np.concatenate([around.measured, around.pending])
-        views.append(_View(known, mean + around.at, np.hypot(deviation, around.deviations), weight))
+        views.append(_View(known, mean + around.at, deviation, weight))
     return views
 
 
