@@ -70,8 +70,8 @@ class Spelling(Strict):
     """Committed positions that the drafter attends to; no window is not spelled at all."""
     tree_args: Words = ("--attention-backend", "triton", "--page-size", "1")
     """What its trees need, given to the chain too so that the two are compared under equal limits."""
-    graph_flag: Annotated[str, Field(pattern=r"^--[a-z0-9-]+$")] = "--cuda-graph-max-bs"
-    """Flag of the largest batch that is captured in a CUDA graph."""
+    graph_flag: Annotated[str, Field(pattern=r"^--[a-z0-9-]+$")] = "--cuda-graph-max-bs-decode"
+    """Flag of the largest batch that is captured in a CUDA graph; older builds have ``--cuda-graph-max-bs``."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -167,7 +167,7 @@ class GpuWatch:
             )
         if self._idle is None:
             self._idle = self.now()
-        self.wait_released(self._idle, 2 * self._period_s)
+        self.wait_released(self._idle, SILENCE_NS / 1e9)  # a sample of eight GPUs may take longer than the period
 
     def await_released(self) -> None:
         """Wait until an ended server's memory is back; see ``ports.Gpus``."""

@@ -4,8 +4,8 @@
 ``state.json`` describes the GPUs, all alike: ``count``, ``name``, ``total_mib``, ``idle_mib``,
 ``power_w`` (a number, or ``[[since, watts], …]`` with ``since`` in seconds of ``time.perf_counter``),
 ``sm_clock_mhz``, ``temperature_c``, ``throttle`` (the bits of nvml.h), ``energy_counter`` (false: not
-supported), ``lost`` (true: every call fails) and ``hang`` (true: every call about a GPU hangs). Without
-the file there is no driver. It is read at every call, and so may change.
+supported), ``lost`` (true: every call fails), ``hang`` (true: every call about a GPU hangs) and ``delay_s``
+(what such a call takes). Without the file there is no driver. It is read at every call, and so may change.
 
 ``<pid>.json`` is a process with memory on a GPU: ``{"gpu": 0, "mib": 1000, "linger_s": 0}``. Its
 memory counts while the process lives, and ``linger_s`` longer; null is for ever. With ``"host": true``
@@ -33,6 +33,7 @@ DEFAULTS = {
     "energy_counter": True,
     "lost": False,
     "hang": False,
+    "delay_s": 0.0,
 }
 _died: dict[Path, float] = {}
 
@@ -81,6 +82,7 @@ def _gpu():
         state = _state()
     if state["lost"]:
         raise NVMLError_GpuIsLost
+    time.sleep(state["delay_s"])
     return state
 
 

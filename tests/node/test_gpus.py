@@ -298,6 +298,14 @@ def test_silence_is_no_answer_to_whether_memory_is_back(gpus):
     assert caught.value.failure is FailureClass.DIRTY_NODE
 
 
+def test_a_node_is_no_dirtier_for_an_nvml_that_takes_longer_than_the_period(gpus):
+    gpus.set(count=8, delay_s=0.01)  # a sample of all of them takes half a second
+    with watching(gpus) as watch:
+        watch.refuse_taken()
+        watch.refuse_taken()
+        assert len(watch.now()) == 8
+
+
 def test_foreign_processes_are_told_from_our_own(gpus):
     with watching(gpus) as watch, process() as child:
         assert watch.foreign() == ()

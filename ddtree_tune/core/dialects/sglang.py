@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.engine_spec import EngineSpec, Knob, Speculating, Spelling
 
 _EXPOSE = "SGLANG_EXPOSE_OWN_ENV_VARS"
-"""Makes builds from 0.5.23 on list their SGLANG_ variables in ``/server_info``; older ones ignore it."""
+"""Makes builds from 0.5.23 on list the variables that they declare in ``/server_info``; older ones ignore it."""
 _CHAINS = frozenset({Algorithm.CHAIN, Algorithm.CHAIN_UNRESTRICTED})
 
 
@@ -84,7 +84,7 @@ class SglangDialect:
         inferred = [
             name
             for name, knob in self._named(asked)
-            if knob.read is None and knob.fixed is None and not (knob.env and exposed is not None)
+            if knob.read is None and knob.fixed is None and knob.env not in exposed
         ]
         block_size = self.block_size or info.speculative_dflash_block_size
         if asked.algorithm in _CHAINS:
@@ -131,10 +131,10 @@ class SglangDialect:
         if knob is None:
             return asked
         if knob.read is None:
-            exposed = _exposed(server_info) if knob.env else None
-            if exposed is None or knob.env is None:
+            exposed = _exposed(server_info)
+            if knob.env not in exposed:
                 return asked
-            value = exposed.get(knob.env)
+            value = exposed[knob.env]
             return int(value) - knob.plus if isinstance(value, str) and value.isdigit() else None
         found: object = server_info
         for part in knob.read.split("."):
@@ -165,9 +165,12 @@ class SglangDialect:
         return Algorithm.CHAIN if word == self.spelling.chain.algorithm else None
 
 
-def _exposed(server_info: dict[str, object]) -> dict[str, object] | None:
-    """The variables that reached the scheduler, where the build lists them."""
+def _exposed(server_info: dict[str, object]) -> dict[str | None, object]:
+    """The variables that the scheduler lists: of those that are set, the ones that its build declares.
+
+    A patch that reads one straight from the environment leaves it off the list, so absence says nothing.
+    """
     states = server_info.get("internal_states")
     first = states[0] if isinstance(states, list) and states else None
     found = first.get("env_vars") if isinstance(first, dict) else None
-    return found if isinstance(found, dict) else None
+    return dict(found) if isinstance(found, dict) else {}

@@ -13,7 +13,7 @@ _WINDOW = Knob(flag="--speculative-draft-window-size", read="speculative_draft_w
 _TREE_KERNELS = ("--attention-backend", "triton", "--page-size", "1")
 """What holds a tree mask: on SM100 the stock choice for MLA is trtllm_mla at page 64, which has no path for one."""
 
-STOCK_DFLASH = Spelling(tree=None, window=_WINDOW, tree_args=(), graph_flag="--cuda-graph-max-bs-decode")
+STOCK_DFLASH = Spelling(tree=None, window=_WINDOW, tree_args=())
 """Stock SGLang, chains alone."""
 
 PLUGIN = Spelling(
@@ -22,7 +22,6 @@ PLUGIN = Spelling(
     topk=Knob(flag="--speculative-eagle-topk", read="speculative_eagle_topk"),
     window=_WINDOW,
     tree_args=_TREE_KERNELS,
-    graph_flag="--cuda-graph-max-bs-decode",
 )
 """Stock SGLang with our plugin. A budget counts the nodes below the root, SGLang the tokens verified."""
 

@@ -118,8 +118,22 @@ def test_under_the_pull_request_the_record_shows_the_tree_that_was_really_built(
     assert effective.inferred == ("topk",)
     exposed = info | {"internal_states": [{"env_vars": dict(plan.env)}]}
     assert spoken.read_back(exposed, canonical).inferred == ()
-    lost = info | {"internal_states": [{"env_vars": {"SGLANG_OTHER": "1"}}]}
-    assert [one.knob for one in differences(canonical, spoken.read_back(lost, canonical))] == ["topk"]
+    other = info | {"internal_states": [{"env_vars": {"SGLANG_DDTREE_MAX_TOPK": "none"}}]}
+    assert [one.knob for one in differences(canonical, spoken.read_back(other, canonical))] == ["topk"]
+    # A build lists the variables that it declares: one that a patch reads by itself is never among them.
+    undeclared = spoken.read_back(info | {"internal_states": [{"env_vars": {"SGLANG_OTHER": "1"}}]}, canonical)
+    assert differences(canonical, undeclared) == ()
+    assert undeclared.inferred == ("topk",)
+
+
+@pytest.mark.parametrize("version", ["0.5.17", "0.5.23"])
+@pytest.mark.parametrize("name", ["sglang-pr29907", "custom"])
+def test_a_patch_on_either_version_takes_what_every_launch_is_given(name, version):
+    fields = {"custom": {"budget": {"flag": "--speculative-ddtree-budget"}, "topk": {"env": "FORK_TOPK"}}}
+    fields["custom"]["window"] = {"flag": "--speculative-draft-window-size"}
+    spoken = dialect(name, **(fields if name == "custom" else {}))
+    info = answer(spoken.plan(spoken.canonical(TREE), SLOT), "pr29907", version)  # the old graph flag ends it with 2
+    assert info["cuda_graph_max_bs_decode"] == SLOT.max_running_requests
 
 
 def test_requests_that_give_one_tree_are_one_point_of_the_space():
