@@ -42,6 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     resumed.add_argument("--quiet", action="store_true", help="print the answer only")
     resumed.set_defaults(act=_resume)
 
+    reported = commands.add_parser("report", help="make report.html and winner.sh of a results folder anew")
+    reported.add_argument("folder", type=Path, help="results folder of a sweep, which may still run")
+    reported.set_defaults(act=_report)
+
     measured = commands.add_parser("bench", help="measure one running server")
     add_bench_arguments(measured)
     measured.set_defaults(act=_bench)
@@ -85,6 +89,12 @@ def _resume(arguments: argparse.Namespace) -> int:
     from ddtree_tune.run import resume
 
     return resume(arguments.folder, quiet=arguments.quiet)
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.node.report_file import report_command
+
+    return report_command(arguments.folder)
 
 
 def _bench(arguments: argparse.Namespace) -> int:

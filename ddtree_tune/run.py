@@ -22,7 +22,7 @@ from ddtree_tune.core.errors import EXIT_INTERRUPTED, LoadError, SpecError
 from ddtree_tune.core.foresight import Replayed
 from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
-from ddtree_tune.core.report import answer_lines, winner_script
+from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.space import Space
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.fingerprint import fingerprint
@@ -30,6 +30,7 @@ from ddtree_tune.node.problems import load_problems
 from ddtree_tune.node.progress import Progress
 from ddtree_tune.node.prompts import load_prompts
 from ddtree_tune.node.replay_file import load_trace
+from ddtree_tune.node.report_file import REPORT, write_report
 from ddtree_tune.node.search import Study
 from ddtree_tune.node.spec_file import read_spec
 from ddtree_tune.node.store import Store
@@ -144,13 +145,12 @@ def _replayed(spec: SweepSpec, dialect: Dialect) -> Replayed | None:
 
 
 def _answer(spec: SweepSpec, store: Store, study: Study) -> int:
-    """Conclude from what is on disk, print it, and leave the winner's command."""
+    """Conclude from what is on disk, print it, and leave the report and the winner's command."""
     records: Sequence[TrialRecord] = store.read_records()
     conclusion = conclude(records, spec)
-    script = winner_script(conclusion, records, spec)
-    if script is not None:
-        store.write_text("winner.sh", script)
-    print("\n".join(answer_lines(conclusion, records, spec, root=store.root)))
+    print("\n".join(answer_lines(conclusion, records, spec, root=store.root)), flush=True)
+    write_report(store, records, conclusion, spec)
+    print(f"\nReport: {store.root}/{REPORT}")
     if study.stopped is not None:
         print(f"\nGiven up: {study.stopped}.")
         return 1

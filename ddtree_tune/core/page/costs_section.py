@@ -1,0 +1,131 @@
+"""What the sweep cost: node time by use, and the GPUs' energy where it was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ddtree_tune.core.cell_table import cell_name
+from ddtree_tune.core.gpu import NOT_METERED
+from ddtree_tune.core.objective import failure_class
+from ddtree_tune.core.page.charts import chart, hover, layer, named, number, palette
+from ddtree_tune.core.page.model import Absent, Chart, Section, Table, Text
+from ddtree_tune.core.page.trials_section import COLOURS
+from ddtree_tune.core.page.words import digits, hours_text, short_id
+from ddtree_tune.core.speedup import BASELINES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddtree_tune.core.metrics import CellMetrics
+    from ddtree_tune.core.page.charts import Row
+    from ddtree_tune.core.page.model import Block
+    from ddtree_tune.core.record import TrialRecord
+
+_HOW_TIME = "Node time is the money: every second between a trial's launch and its stop, by what it went into."
+_HOW_ENERGY = "Energy of all GPUs of a node per output token, over the measured windows and not the time between them."
+_USES = {"launch": "loading", "gate": "gate", "load": "load", "coding": "coding", "stop": "stop"}
+_BROKEN = "failed"
+_KINDS = {**COLOURS, _BROKEN: "#b91c1c"}
+
+
+def time_section(records: Sequence[TrialRecord]) -> Section:
+    """Node time by stage and by what kind of trial it went into."""
+    title = "Node time by use"
+    spent: dict[tuple[str, str], float] = {}
+    for record in records:
+        kind = _BROKEN if failure_class(record) is not None else record.proposal.origin.value
+        for span in record.spans:
+            key = (_USES.get(span.stage, span.stage), kind)
+            spent[key] = spent.get(key, 0.0) + span.seconds
+    total = sum(spent.values())
+    if not total:
+        return Section("time", title, _HOW_TIME, (Absent("No trial has ended yet."),))
+    unit, scale = ("hours", 3600.0) if total >= 2 * 3600 else ("minutes", 60.0)
+    rows: list[Row] = [
+        {"use": use, "kind": kind, "time": seconds / scale, "told": hours_text(seconds)}
+        for (use, kind), seconds in spent.items()
+    ]
+    uses = [
+        use
+        for use in dict.fromkeys((*_USES.values(), *(row["use"] for row in rows)))
+        if use in {row["use"] for row in rows}
+    ]
+    bars = chart(
+        rows,
+        layer(
+            "bar",
+            x={"field": "time", "type": "quantitative", "title": f"node {unit}", "stack": "zero"},
+            y=named("use", None, sort=uses),
+            color=named("kind", "trials", scale=palette(_KINDS, [row["kind"] for row in rows])),
+            tooltip=hover(use="use", kind="trials", told="time"),
+        ),
+        height=30 * len(uses),
+    )
+    by_use = {use: sum(seconds for (of, _), seconds in spent.items() if of == use) for use in uses}
+    table = Table(
+        ("use", ">node time", ">share"),
+        tuple((use, hours_text(seconds), f"{seconds / total:.0%}") for use, seconds in by_use.items()),
+    )
+    said = Text(f"{hours_text(total)} of node time in {len(records)} trials.")
+    return Section("time", title, _HOW_TIME, (said, Chart("Node time", bars), table))
+
+
+def energy_section(records: Sequence[TrialRecord]) -> Section:
+    """Joules per token in every metered cell."""
+    title = "GPU energy"
+    cells = [(record, cell.metrics) for record in records for cell in record.cells]
+    metered = [(record, cell) for record, cell in cells if cell.joules_per_token is not None]
+    if not metered:
+        return Section("energy", title, _HOW_ENERGY, (Absent(_why([cell for _, cell in cells])),))
+    rows: list[Row] = [
+        {
+            "setting": record.config.label,
+            "trial": short_id(record),
+            "cell": cell_name(cell),
+            "joules": cell.joules_per_token,
+            "watts": cell.power_w,
+            "kind": "baseline" if record.config in BASELINES else "searched",
+        }
+        for record, cell in metered
+    ]
+    kinds = {"baseline": COLOURS["baseline"], "searched": COLOURS["search"]}
+    names = list(dict.fromkeys(row["cell"] for row in rows))
+    drawn = chart(
+        rows,
+        layer(
+            {"type": "point", "filled": True, "size": 55, "opacity": 0.75},
+            x=number("joules", "joules per output token"),
+            y=named("cell", None, sort=names),
+            color=named("kind", None, scale=palette(kinds, [row["kind"] for row in rows])),
+            tooltip=hover(setting="setting", trial="trial", cell="cell", joules="J per token|.3f", watts="W|.0f"),
+        ),
+        height=26 * len(names),
+    )
+    blocks: list[Block] = [Text(_total([cell for _, cell in metered])), Chart("Energy per output token", drawn)]
+    rows_of_table = tuple(
+        (
+            short_id(record),
+            record.config.label,
+            cell_name(cell),
+            digits(cell.joules_per_token, 3),
+            digits(cell.power_w, 0),
+            digits(cell.gpu_memory_gib, 1),
+            digits(cell.sm_clock_mhz, 0),
+            digits(cell.temperature_c, 0),
+        )
+        for record, cell in metered
+    )
+    head = ("trial", "setting", "cell", ">J per token", ">W", ">GiB", ">SM MHz", ">max °C")
+    return Section("energy", title, _HOW_ENERGY, (*blocks, Table(head, rows_of_table)))
+
+
+def _total(cells: Sequence[CellMetrics]) -> str:
+    """Energy of the windows: mean power times their length."""
+    joules = sum(cell.power_w * cell.window_s for cell in cells if cell.power_w is not None)
+    return f"{joules / 3.6e6:.3f} kWh in the measured windows of {len(cells)} cells."
+
+
+def _why(cells: Sequence[CellMetrics]) -> str:
+    """Why there is no energy, in the cells' own words."""
+    reasons = dict.fromkeys(why for cell in cells for field, why in cell.reasons if field == "joules_per_token")
+    return f"Not measured: {'; '.join(reasons) or (NOT_METERED if cells else 'no cell has been measured yet')}."

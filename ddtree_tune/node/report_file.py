@@ -1,0 +1,86 @@
+"""The report of a results folder: ``report.html`` and ``winner.sh``, made from what lies there.
+
+It reads Parquet and the spec and touches no node, so it may run beside a sweep, at any moment of it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ddtree_tune.core.conclusion import conclude
+from ddtree_tune.core.errors import SpecError, StoreError
+from ddtree_tune.core.page.build import build
+from ddtree_tune.core.page.html import DRAW, html
+from ddtree_tune.core.record import Fingerprint
+from ddtree_tune.core.report import answer_lines, winner_script
+from ddtree_tune.core.spec import SweepSpec
+from ddtree_tune.node.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ddtree_tune.core.conclusion import Conclusion
+    from ddtree_tune.core.record import TrialRecord
+
+REPORT, WINNER = "report.html", "winner.sh"
+
+
+def report_command(folder: Path) -> int:
+    """Make both files of a folder anew, and print the answer.
+
+    Raises:
+        SpecError: the folder holds no sweep.
+    """
+    if not (folder / "sweep.yaml").is_file():
+        raise SpecError(f"{folder} must be the results folder of a sweep, but got no sweep.yaml in it")
+    store = Store(str(folder.resolve()))
+    spec = SweepSpec.parse(store.read_spec(), str(folder / "sweep.yaml"))
+    records = store.read_records()
+    conclusion = conclude(records, spec)
+    partial = write_report(store, records, conclusion, spec)
+    print("\n".join(answer_lines(conclusion, records, spec, root=store.root)))
+    if partial is not None:
+        print(f"\n{partial}")
+    print(f"\nReport: {store.root}/{REPORT}")
+    return 0
+
+
+def write_report(store: Store, records: Sequence[TrialRecord], conclusion: Conclusion, spec: SweepSpec) -> str | None:
+    """Write the page, and the winner's command if there is a winner.
+
+    Args:
+        store: the results folder.
+        records: what lies in it.
+        conclusion: what was found in them.
+        spec: the sweep.
+
+    Returns:
+        Why there may be more to come; None once the sweep is over.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+    page = build(records, conclusion, spec, spec_text=store.read_spec(), driver=_driver(store))
+    store.write_text(REPORT, html(page, script()))
+    winner = winner_script(conclusion, records, spec)
+    if winner is not None:
+        store.write_text(WINNER, winner)
+    return page.partial
+
+
+def script() -> str:
+    """All that the page runs, as one script: Vega, Vega-Lite, Vega-Embed, and what draws the charts."""
+    import vl_convert  # noqa: PLC0415 - 80 MB that the rest of a sweep does not need
+
+    return str(vl_convert.javascript_bundle(DRAW))
+
+
+def _driver(store: Store) -> Fingerprint | None:
+    """The machine that drove the sweep; None where the folder does not say, or says it otherwise."""
+    try:
+        found: dict[str, Any] = json.loads(store.read_text("fingerprint.json"))
+        return Fingerprint(**found | {"gpus": tuple(found["gpus"]), "packages": tuple(map(tuple, found["packages"]))})
+    except (StoreError, ValueError, TypeError, KeyError):
+        return None
