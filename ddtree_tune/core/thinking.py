@@ -127,6 +127,12 @@ def split_thinking(text: str, *, is_separated: bool = False) -> Split:
     return Split(_without_control(said), "\n".join(thinking), bool(family), tuple(dict.fromkeys(notes)))
 
 
+def opened(prompt: str) -> str:
+    """The tag with which a prompt itself begins the reply's thinking, as chat templates do; empty if it does not."""
+    last = max(_TAG.finditer(prompt), key=re.Match.start, default=None)
+    return (last["open"] or "") if last and not prompt[last.end() :].strip() else ""
+
+
 def _content_end(text: str) -> int:
     """Where a text ends but for blanks, closing tags and control tokens."""
     tokens = [match.span() for pattern in (_END, _TAG) for match in pattern.finditer(text)]

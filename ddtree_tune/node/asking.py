@@ -118,7 +118,7 @@ async def _ask(client: EngineClient, ask: Asking, question: Question, concurrenc
             request.sha,
         )
         trace = await client.chat(request, request_id=live.request_id, phase=live.phase, family=live.family, live=live)
-        reply = _reply(trace)
+        reply = _reply(trace, client.opening(request) if trace.text else "")
         if question.max_tokens >= most or not is_cut(reply) or submit(problem, reply).is_complete:
             return Answered(
                 problem,
@@ -133,9 +133,9 @@ async def _ask(client: EngineClient, ask: Asking, question: Question, concurrenc
         question = Question(problem, question.sample, min(question.max_tokens * 2, most))
 
 
-def _reply(trace: RequestTrace) -> Reply:
+def _reply(trace: RequestTrace, opening: str) -> Reply:
     error = None if trace.error is None else f"{trace.error.value}: {trace.error_detail or 'no detail'}"
-    return Reply(trace.text, trace.reasoning or None, trace.finish_reason, error)
+    return Reply(opening + trace.text, trace.reasoning or None, trace.finish_reason, error)
 
 
 def _chunks(live: LiveTrace, trace: RequestTrace) -> Chunks | None:

@@ -18,6 +18,7 @@ import httpx
 
 from ddtree_tune.core.engine import Route
 from ddtree_tune.core.errors import EngineError, SpecError, boundary
+from ddtree_tune.core.thinking import opened
 from ddtree_tune.core.trace import Phase, RequestError, RequestTrace
 from ddtree_tune.node.live import ChatRequest, LiveTrace, Messages, user
 from ddtree_tune.node.replies import charged, counted
@@ -136,6 +137,10 @@ class EngineClient:
         except TimeoutError:
             return live.freeze(RequestError.TIMEOUT, f"no end within {self._timeout_s:g} s")
         return live.freeze()
+
+    def opening(self, request: ChatRequest) -> str:
+        """The tag of thinking that our prompt ends with: the reply to it begins inside, where no parser says so."""
+        return "" if self._route is Route.CHAT else opened(self._native_prompt(request) or "")
 
     async def chat_once(self, request: ChatRequest) -> dict[str, Any]:
         """Ask without streaming; ``choices[0].meta_info`` holds SGLang's own counters.

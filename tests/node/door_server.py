@@ -26,6 +26,7 @@ class DoorServer:
         key=None,
         locked=False,
         counts=True,
+        says="word " * 16,
     ):
         self.listed = models and {"data": [{"id": one} for one in models]}
         """What ``/v1/models`` answers."""
@@ -40,6 +41,7 @@ class DoorServer:
         """Refuse even to list the models."""
         self.counts = counts
         """Say how long a prompt is."""
+        self.says = says
         self.asked = []
         """(path, body) of every completion."""
 
@@ -107,7 +109,7 @@ class DoorServer:
     def _chat(self, body):
         asked = self.template.render(body["messages"]) if self.template else body["messages"][0]["content"]
         usage = {"prompt_tokens": len(asked) if self.counts else None, "completion_tokens": 16}
-        yield {"choices": [{"delta": {"content": "word " * 16}, "finish_reason": "length"}]}
+        yield {"choices": [{"delta": {"content": self.says}, "finish_reason": "length"}]}
         yield {"choices": [], "usage": usage}
 
     def _native(self, body):
@@ -116,4 +118,4 @@ class DoorServer:
             "completion_tokens": 16,
             "finish_reason": {"type": "length"},
         }
-        yield {"text": "word " * 16, "meta_info": meta | SPEC}
+        yield {"text": self.says, "meta_info": meta | SPEC}

@@ -8,10 +8,12 @@ import pytest
 
 from ddtree_tune.core.coding import Attempt, Outcome, pass_rate, served
 from ddtree_tune.core.coding_spec import CodingSpec
-from ddtree_tune.core.engine import Endpoint
+from ddtree_tune.core.engine import Endpoint, Route
+from ddtree_tune.core.judge import submit
 from ddtree_tune.node.asking import Asking, Question, ask_all, sample_seed
 from ddtree_tune.node.grader import NodeGrader, evaluate
 from tests.node.chat_server import ChatServer
+from tests.node.door_server import DoorServer
 from tests.node.test_grader import GOOD, TESTS, answering, graded, problem
 
 
@@ -103,6 +105,30 @@ def test_a_greedy_reply_keeps_where_its_chunks_end(chunks, chars):
         assert answer.chunks is None
     else:
         assert (answer.chunks.chars, answer.chunks.tokens) == (chars, (2, 6, 9))
+
+
+DRAFT = f"I could say\n{GOOD}\nbut wait"
+
+
+@pytest.mark.parametrize(
+    ("opens", "says", "outcome"),
+    [
+        ("<think>\n", DRAFT, Outcome.TRUNCATED),
+        ("<think>\n", f"{DRAFT}</think>{GOOD}", None),
+        ("<think></think>", GOOD, None),
+        ("", GOOD, None),
+    ],
+)
+def test_a_draft_in_thinking_that_the_prompt_opened_and_the_limit_cut_is_no_program(tmp_path, opens, says, outcome):
+    template = "{{ messages[0].content }}<|im_assistant|>" + opens
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    with DoorServer(template=template, says=says).running() as server:
+        endpoint = Endpoint(server.base_url, "m", route=Route.GENERATE, template=str(tmp_path))
+        ask = Asking(endpoint, CodingSpec(retry_max_tokens=32, max_tokens=16), seed=0, stall_s=5.0)
+        (answer,) = asyncio.run(ask_all(ask, [Question(problem("p"), 0, 16)], 1))
+    assert server.asked[0][0] == "/generate"
+    assert submit(answer.problem, answer.reply).outcome is outcome
+    assert answer.max_tokens == (32 if outcome else 16)  # what was cut before its program was asked for again
 
 
 def test_the_node_grader_asks_the_problems_of_its_spec_as_it_is_served_and_alone(tmp_path):
