@@ -10,6 +10,7 @@ from ddtree_tune.core.engine import Algorithm, EngineConfig
 from ddtree_tune.core.errors import EngineError, FailureClass, GradeError, LoadError
 from ddtree_tune.core.flags import CellFlag
 from ddtree_tune.core.record import Origin, Proposal, TrialStatus
+from ddtree_tune.core.rungs import Pace, PaceCell
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.core.workload import Cell, ClosedLoop
 from ddtree_tune.matrix import RETRIES, Matrix
@@ -201,3 +202,49 @@ def test_a_cell_that_stays_spoiled_is_kept_with_its_flag():
     assert record.status is TrialStatus.COMPLETE
     assert [cell.metrics.set_aside for cell in record.cells] == [2 * RETRIES] * 4
     assert not any(cell.metrics.scored for cell in record.cells)
+
+
+FIRST = SPEC.replace("repeats: 2}", "repeats: 2, first: {contexts: [512], concurrency: [1]}}")
+
+
+def paced(score, text=FIRST, **faults):
+    """A trial that has to keep up with a setting of this speed-up; it makes 100 tok/s itself, and so does the base."""
+    log, sink = [], FakeSink()
+    engine = FakeEngine(log, **faults)
+    world = World(engine, FakeLoader(log), FakeGrader(log, (attempt(),)), FakeNode(), sink)
+    sweep = SweepSpec.parse(text, "s")
+    cells = tuple(PaceCell(cell.cell_id, 100.0, 1.0) for cell in sweep.load.first_cells())
+    pace = None if score is None else Pace(cells, score, 0.05)
+    proposal = Proposal("0001-abc", TREE, Origin.SEARCH, coding=True, pace=pace)
+    events = list(run_trial(sweep, BuiltinDialect(), proposal, world))
+    return events[-1].record, log, sink
+
+
+def test_a_trial_that_is_behind_after_its_first_cells_stops_there_and_keeps_them():
+    record, log, sink = paced(1.5)
+    assert record.status is TrialStatus.STOPPED
+    assert record.measured
+    assert record.failure is None
+    assert [line.rpartition("_")[0] for line in log if line.startswith("load")] == ["load chat_i512_o100"] * 2
+    assert "grade" not in log
+    assert log[-1] == "stop"
+    assert [(cell.metrics.context, cell.metrics.repeats) for cell in record.cells] == [(512, 2)]
+    assert [one.cell_id for one in record.texts] == ["chat_i512_o100_c1"]
+    assert record.attempts == ()
+    assert sink.written[-1] == record
+
+
+@pytest.mark.parametrize("score", [None, 1.0, 1.05])
+def test_a_trial_that_keeps_up_or_has_nothing_to_keep_up_with_runs_whole_first_cells_first(score):
+    record, log, _ = paced(score)
+    assert record.status is TrialStatus.COMPLETE
+    cells = [line.split()[1] for line in log if line.startswith("load")]
+    rest = ["chat_i60_o100_c1", "chat_i60_o100_c8", "chat_i512_o100_c8"]
+    assert cells == ["chat_i512_o100_c1"] * 2 + rest * 2
+    assert "grade" in log
+
+
+def test_a_stopped_trial_whose_server_does_not_end_has_failed():
+    record, _, _ = paced(1.5, stop_error=EngineError("it would not end", FailureClass.DIRTY_NODE))
+    assert record.status is TrialStatus.FAILED
+    assert record.failure.failure is FailureClass.DIRTY_NODE

@@ -154,10 +154,10 @@ class Agenda:
             return "no speculation, the base of every gain, could not be measured"
         return None
 
-    def untried(self) -> tuple[EngineConfig, ...]:
-        """Points of the space that no slot has, in the space's order."""
+    def untried(self) -> dict[str, EngineConfig]:
+        """Points of the space that no slot has, by id and in the space's order."""
         tried = {slot.config.config_id for slot in self._touched()}
-        return tuple(config for config_id, config in self.space.points.items() if config_id not in tried)
+        return {config_id: config for config_id, config in self.space.points.items() if config_id not in tried}
 
     def _touched(self) -> tuple[Slot, ...]:
         """Slots that were asked, run or are due first."""

@@ -21,7 +21,7 @@ from ddtree_tune.core.step_time import Estimate
 from ddtree_tune.core.surrogate import Foretold, Told, believed, promising
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -68,16 +68,18 @@ class Beliefs:
                 found[config] = Estimate(one.first.log + rest.mean, spread)
         return found
 
-    def promising(self, candidates: Sequence[EngineConfig], running: Iterable[EngineConfig]) -> EngineConfig:
+    def promising(self, candidates: Mapping[str, EngineConfig], running: Sequence[EngineConfig]) -> EngineConfig:
         """The candidate to measure next.
 
         Args:
-            candidates: points of the space, at least one.
+            candidates: points of the space by id, at least one.
             running: what is being measured now.
         """
         placed, told = self._told(running)
-        foretold = self._foretold(placed, running, candidates)
-        return candidates[promising(self._rows(candidates), told, self.space.columns(), foretold)]
+        configs = tuple(candidates.values())
+        rows = np.asarray([self.space.encode(self.space.places[config_id]) for config_id in candidates])
+        foretold = self._foretold(placed, running, configs)
+        return configs[promising(rows, told, self.space.columns(), foretold)]
 
     def ranked(self) -> dict[EngineConfig, float]:
         """Log score of every complete setting as it is believed to be without noise.
@@ -106,7 +108,7 @@ class Beliefs:
         return placed, told
 
     def _foretold(
-        self, measured: Sequence[EngineConfig], running: Iterable[EngineConfig], at: Sequence[EngineConfig]
+        self, measured: Sequence[EngineConfig], running: Sequence[EngineConfig], at: Sequence[EngineConfig]
     ) -> Foretold | None:
         """What the prior says of some settings; of those that it does not know, the mean of the others.
 

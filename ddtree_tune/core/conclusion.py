@@ -257,7 +257,7 @@ def _standing(record: TrialRecord) -> str | None:
     mine = standing((cell.metrics for cell in record.cells), pace) if pace else None
     if record.status is not TrialStatus.STOPPED or pace is None or mine is None:
         return None
-    return f"{BEHIND}: {math.exp(mine.log):.2f} x no speculation over them, where the best had {pace.score:.2f}"
+    return f"stopped: {BEHIND}: {math.exp(mine.log):.2f} x no speculation over them; the best had {pace.score:.2f}"
 
 
 def _accept_len(record: TrialRecord) -> float | None:

@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ddtree_tune.core.prior import Acceptances, Prior, base_cells
 from ddtree_tune.core.step_time import Estimate, StepTimeModel
 from ddtree_tune.core.steps import step_points
@@ -71,9 +69,10 @@ class Foretelling:
         cells = self.prior.cells(nearest(config, self.topks))
         if not cells or len(cells) < len(self.prior.base):
             return None
-        shares = [self.weights[cell] for cell in cells]
-        logs, deviations = zip(*cells.values(), strict=True)
-        return Estimate(float(np.average(logs, weights=shares)), float(np.average(deviations, weights=shares)))
+        whole = sum(self.weights[cell] for cell in cells)
+        log = sum(self.weights[cell] * one.log for cell, one in cells.items())
+        deviation = sum(self.weights[cell] * one.deviation for cell, one in cells.items())
+        return Estimate(log / whole, deviation / whole)
 
 
 def nearest(config: EngineConfig, topks: Mapping[int | None, int]) -> EngineConfig:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.coding_lines import coding_section, elsewhere
 from ddtree_tune.core.headline import gain_text, headline
 from ddtree_tune.core.measurements import Basis
-from ddtree_tune.core.objective import BEHIND, failure_class
+from ddtree_tune.core.objective import failure_class
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
 from ddtree_tune.core.tables import ABSENT, WIDTH, cut, text_table
@@ -141,7 +141,7 @@ def _note(row: Row) -> str:
     record = row.record
     notes = [] if record.measured else [f"{record.status}: {failure_class(record)}"]
     if record.status is TrialStatus.STOPPED:
-        notes.append(f"stopped: {BEHIND}")
+        notes.append("stopped: behind")
     if row.why is not None and record.status is TrialStatus.COMPLETE:
         notes.append("no score")
     if record.gate is not None and record.gate.lossless is False:

@@ -146,13 +146,13 @@ class Study:
 
     def _choose(self) -> EngineConfig:
         """A point that no trial has, by the sampler that the spec names."""
-        untried = {config.config_id: config for config in self._agenda.untried()}
+        untried = self._agenda.untried()
         name = self._spec.search.sampler
         if name == "grid":
             return next(iter(untried.values()))
         if name == "surrogate":
             running = [slot.config for slot in self._agenda.running.values() if slot.origin is not Origin.FINAL]
-            return self._agenda.beliefs().promising(tuple(untried.values()), running)
+            return self._agenda.beliefs().promising(untried, running)
         seed = int(np.random.SeedSequence([self._spec.search.seed % 2**32, self._issued]).generate_state(1)[0])
         tpe = name == "tpe"
         with _quiet():
