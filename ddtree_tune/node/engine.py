@@ -197,15 +197,23 @@ class NodeEngine:
         )
 
     def probe(self, handle: EngineHandle) -> Probe:
-        """Gather what the gate judges, within the gate's deadline."""
+        """Gather what the gate judges, within the gate's deadline.
+
+        Raises:
+            EngineError: the server ended meanwhile, or does not say what it is.
+        """
         owned = owns_port(_tree(handle.pid), handle.plan.port)
         spec, alive = self._spec, self.state().alive
-        with boundary(EngineError, "probe the server"):
-            return asyncio.run(
-                run_probe(
-                    handle.endpoint, spec.gate, spec.max_concurrency, alive=alive, port_owned=owned, engine=spec.engine
-                )
-            )
+        asked = run_probe(
+            handle.endpoint, spec.gate, spec.max_concurrency, alive=alive, port_owned=owned, engine=spec.engine
+        )
+        try:
+            with boundary(EngineError, "probe the server"):
+                return asyncio.run(asked)
+        except EngineError:
+            if (fault := self._held().fault()) is not None:
+                raise EngineError(fault.reason, fault.failure) from None
+            raise
 
     def state(self) -> EngineState:
         """Say how the server is doing; not alive when none was launched."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.engine import Route
-from ddtree_tune.core.errors import EngineError, SpecError
+from ddtree_tune.core.errors import EngineError, FailureClass, SpecError
 from ddtree_tune.core.gate import Probe
 from ddtree_tune.core.trace import Phase
 from ddtree_tune.node.client import ChatRequest, EngineClient, user
@@ -51,11 +51,17 @@ async def run_probe(
         What was seen, with the door through which the load is to go.
 
     Raises:
-        EngineError: the server does not even name itself.
+        EngineError: the server does not even say what it is (`ready_but_no_generation`).
     """
     async with EngineClient(endpoint, timeout_s=gate.deadline_s, stall_s=gate.deadline_s) as client:
-        models = await client.get_json("/v1/models")
-        info = await client.get_json("/server_info")
+        try:
+            models = await client.get_json("/v1/models")
+            info = await client.get_json("/server_info")
+        except EngineError as error:  # the scheduler answers there, and may hang while /health is good
+            raise EngineError(
+                f"a healthy server must say what it is within the gate's {gate.deadline_s:g} s, but got: {error}",
+                FailureClass.NO_GENERATION,
+            ) from None
         answers: list[RequestTrace] = []
         crowd: list[RequestTrace] = []
         unreached, counted, door = None, None, endpoint

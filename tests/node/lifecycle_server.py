@@ -1,7 +1,8 @@
 """A server of known truth for the life of a process: ``lifecycle_server.py MODE --port P --name N``.
 
 Modes: ok; crash (exit 3 with a log line); oom; bad_flag; never_ready; stubborn (ignores SIGTERM and
-has a child that does too); dies_later (ends on GET /die); forks (a child in a session of its own).
+has a child that does too); dies_later (ends on GET /die); forks (a child in a session of its own);
+dies_asked, fails_asked and hangs_asked (on GET /server_info, which a dead or hanging scheduler does not answer).
 """
 
 import argparse
@@ -51,8 +52,14 @@ def main():
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            if self.path == "/die":
+            asked = self.path == "/server_info" and args.mode
+            if self.path == "/die" or asked == "dies_asked":
                 os._exit(9)
+            if asked == "fails_asked":
+                self.send_error(500)
+                return
+            if asked == "hangs_asked":
+                time.sleep(600)
             body = json.dumps({"data": [{"id": args.name}]}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))

@@ -46,8 +46,10 @@ class ScriptDialect(BuiltinDialect):
         return LaunchPlan(tuple(argv), (), slot.host, slot.port, slot.served_model_name)
 
 
-def engine(mode, pids=""):
-    return NodeEngine(SweepSpec.parse(SPEC, "s"), ScriptDialect(mode=mode, pids=str(pids)), name="trial-1")
+def engine(mode, pids="", gate=None):
+    spec = SweepSpec.parse(SPEC, "s")
+    spec = spec.model_copy(update={"gate": spec.gate.model_copy(update=gate or {})})
+    return NodeEngine(spec, ScriptDialect(mode=mode, pids=str(pids)), name="trial-1")
 
 
 def gone(pids, limit_s=10):
@@ -116,6 +118,24 @@ def test_a_server_that_dies_later_is_seen_with_its_exit():
     assert gone([handle.pid])
     state = owner.state()
     assert (state.alive, state.exit_code, state.failure) == (False, 9, FailureClass.CRASH_REQUEST)
+    owner.stop()
+
+
+@pytest.mark.parametrize(
+    ("mode", "failure", "words"),
+    [
+        ("dies_asked", FailureClass.CRASH_REQUEST, "exit code 9"),
+        ("fails_asked", FailureClass.NO_GENERATION, "server_info must answer 200, but got 500"),
+        ("hangs_asked", FailureClass.NO_GENERATION, "within the gate's 0.5 s"),
+    ],
+)
+def test_a_healthy_server_that_does_not_say_what_it_is_is_at_fault_itself(mode, failure, words):
+    owner = engine(mode, gate={"deadline_s": 0.5})
+    handle = start(owner, CONFIG)
+    with pytest.raises(EngineError, match=words) as raised:
+        owner.probe(handle)
+    assert raised.value.failure is failure
+    assert "\n" not in raised.value.message
     owner.stop()
 
 
