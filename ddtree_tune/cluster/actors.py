@@ -72,8 +72,10 @@ class _Watched:
             raise
         try:
             return _result(pending, kind, who)
-        except kind:
-            self._give_up(actor)
+        except TuneError as error:
+            if isinstance(error, kind):
+                self._give_up(actor)
+            check()  # a server that is gone is the reason, what the port met is its consequence
             raise
 
     def _give_up(self, actor: ActorHandle[Any]) -> None:
