@@ -28,6 +28,10 @@ _PATTERNS: tuple[tuple[re.Pattern[str], FailureClass, FailureClass], ...] = (
 """Log pattern, class before the server was ready, class afterwards; the first that matches counts."""
 _NAMES_ITSELF = re.compile(r"^[\w.]*(Error|Exception)\b(: |$)")
 """The line of a traceback that says what it is."""
+_KILLED = re.compile(r"exit code:? -9\b")
+"""A scheduler that was killed from outside, as by a host that ran out of memory."""
+_RAISED = "hit an exception"
+"""What a scheduler says before it has itself killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ def classify(log_tail: str, exit_code: int | None, *, ready: bool, phase: str = 
     named = next((line for line in reversed(lines) if _NAMES_ITSELF.match(line)), None)
     last = named or (lines[-1] if lines else None)
     failure = FailureClass.CRASH_REQUEST if ready else FailureClass.STARTUP_CRASH
-    if not ready and phase.startswith("capturing"):
+    was_killed = _KILLED.search(log_tail) and _RAISED not in log_tail
+    if not ready and phase.startswith("capturing") and not was_killed:
         failure = FailureClass.CAPTURE_CRASH
     return Fault(failure, f"{ended}: {last[-300:]}" if last else f"{ended} and an empty log")

@@ -42,3 +42,25 @@ def test_the_reason_quotes_the_line_that_decided():
     fault = classify("a\nCUDA out of memory. Tried 2 GiB\nexiting", 1, ready=False)
     assert fault.reason == "the server ended with exit code 1: CUDA out of memory. Tried 2 GiB"
     assert classify("a\nb\n\n", -11, ready=True).reason == "the server ended with signal 11: b"
+
+
+CRASHED = "Subprocess scheduler_0 (pid=123) crashed with exit code {}. Triggering SIGQUIT for cleanup..."
+DIED = (
+    "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a common"
+)
+
+
+@pytest.mark.parametrize(
+    ("tail", "failure"),
+    [
+        (CRASHED.format(-9), FailureClass.STARTUP_CRASH),
+        (DIED, FailureClass.STARTUP_CRASH),
+        (CRASHED.format(-11), FailureClass.CAPTURE_CRASH),
+        (
+            f"Scheduler hit an exception: Traceback\nRuntimeError: no kernel\n{CRASHED.format(-9)}",
+            FailureClass.CAPTURE_CRASH,
+        ),
+    ],
+)
+def test_a_scheduler_killed_from_outside_while_it_captures_may_have_been_chance(tail, failure):
+    assert classify(tail, -9, ready=False, phase="capturing CUDA graphs").failure is failure
