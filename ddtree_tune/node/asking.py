@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, cycle
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,9 @@ async def _ask(client: EngineClient, ask: Asking, question: Question, concurrenc
             request.sha,
         )
         trace = await client.chat(request, request_id=live.request_id, phase=live.phase, family=live.family, live=live)
-        reply = _reply(trace, client.opening(request) if trace.text else "")
+        reply = _reply(trace)
+        if is_cut(reply):
+            reply = replace(reply, content=client.opening(request) + trace.text)
         if question.max_tokens >= most or not is_cut(reply) or submit(problem, reply).is_complete:
             return Answered(
                 problem,
@@ -133,9 +135,9 @@ async def _ask(client: EngineClient, ask: Asking, question: Question, concurrenc
         question = Question(problem, question.sample, min(question.max_tokens * 2, most))
 
 
-def _reply(trace: RequestTrace, opening: str) -> Reply:
+def _reply(trace: RequestTrace) -> Reply:
     error = None if trace.error is None else f"{trace.error.value}: {trace.error_detail or 'no detail'}"
-    return Reply(opening + trace.text, trace.reasoning or None, trace.finish_reason, error)
+    return Reply(trace.text, trace.reasoning or None, trace.finish_reason, error)
 
 
 def _chunks(live: LiveTrace, trace: RequestTrace) -> Chunks | None:

@@ -27,6 +27,7 @@ class DoorServer:
         locked=False,
         counts=True,
         says="word " * 16,
+        ends="length",
     ):
         self.listed = models and {"data": [{"id": one} for one in models]}
         """What ``/v1/models`` answers."""
@@ -42,6 +43,7 @@ class DoorServer:
         self.counts = counts
         """Say how long a prompt is."""
         self.says = says
+        self.ends = ends
         self.asked = []
         """(path, body) of every completion."""
 
@@ -109,13 +111,13 @@ class DoorServer:
     def _chat(self, body):
         asked = self.template.render(body["messages"]) if self.template else body["messages"][0]["content"]
         usage = {"prompt_tokens": len(asked) if self.counts else None, "completion_tokens": 16}
-        yield {"choices": [{"delta": {"content": self.says}, "finish_reason": "length"}]}
+        yield {"choices": [{"delta": {"content": self.says}, "finish_reason": self.ends}]}
         yield {"choices": [], "usage": usage}
 
     def _native(self, body):
         meta = {
             "prompt_tokens": len(body["text"]) if self.counts else None,
             "completion_tokens": 16,
-            "finish_reason": {"type": "length"},
+            "finish_reason": {"type": self.ends},
         }
         yield {"text": self.says, "meta_info": meta | SPEC}

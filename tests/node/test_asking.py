@@ -111,18 +111,21 @@ DRAFT = f"I could say\n{GOOD}\nbut wait"
 
 
 @pytest.mark.parametrize(
-    ("opens", "says", "outcome"),
+    ("opens", "says", "ends", "outcome"),
     [
-        ("<think>\n", DRAFT, Outcome.TRUNCATED),
-        ("<think>\n", f"{DRAFT}</think>{GOOD}", None),
-        ("<think></think>", GOOD, None),
-        ("", GOOD, None),
+        ("<think>\n", DRAFT, "length", Outcome.TRUNCATED),
+        ("<think>\n", f"{DRAFT}</think>{GOOD}", "length", None),
+        ("<think>\n", f"{DRAFT}{GOOD}", "stop", None),  # the closing tag was a special token, which is not sent
+        ("<think></think>", GOOD, "length", None),
+        ("", GOOD, "length", None),
     ],
 )
-def test_a_draft_in_thinking_that_the_prompt_opened_and_the_limit_cut_is_no_program(tmp_path, opens, says, outcome):
+def test_a_draft_in_thinking_that_the_prompt_opened_and_the_limit_cut_is_no_program(
+    tmp_path, opens, says, ends, outcome
+):
     template = "{{ messages[0].content }}<|im_assistant|>" + opens
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    with DoorServer(template=template, says=says).running() as server:
+    with DoorServer(template=template, says=says, ends=ends).running() as server:
         endpoint = Endpoint(server.base_url, "m", route=Route.GENERATE, template=str(tmp_path))
         ask = Asking(endpoint, CodingSpec(retry_max_tokens=32, max_tokens=16), seed=0, stall_s=5.0)
         (answer,) = asyncio.run(ask_all(ask, [Question(problem("p"), 0, 16)], 1))
