@@ -1,0 +1,95 @@
+"""A sweep's driver as a process of ours, followed line by line, so that faults hit at a known moment."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+
+from tests.cluster.machines import wait_for
+
+
+class Driven:
+    """A command of ours that runs."""
+
+    def __init__(self, *argv, address=None):
+        self.lines = []
+        environment = os.environ | ({"RAY_ADDRESS": address} if address else {})
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", *map(str, argv)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def text(self):
+        """All that it said."""
+        return "".join(self.lines)
+
+    def says(self, pattern, times=1, limit_s=180):
+        """Wait until it has said something so often, and return the match; what it said before counts too."""
+        deadline = time.monotonic() + limit_s
+        while len(found := [match for line in list(self.lines) if (match := re.search(pattern, line))]) < times:
+            going = self._reader.is_alive() and time.monotonic() < deadline
+            assert going, f"it did not say {pattern!r} {times} times: {self.text}"
+            time.sleep(0.1)
+        return found[times - 1]
+
+    def ends(self, limit_s=240):
+        """Wait for the end; its exit code."""
+        code = self._process.wait(limit_s)
+        self._reader.join(10)
+        return code
+
+    def processes(self):
+        """Every process that it started, an embedded Ray's too."""
+        return psutil.Process(self._process.pid).children(recursive=True)
+
+    def worker(self, title, limit_s=60):
+        """The Ray worker that does something now, by its title."""
+
+        def found():
+            return next((one for one, name in titles(self.processes()) if re.match(f"ray::{title}", name)), None)
+
+        return wait_for(found, limit_s)
+
+    def kill(self):
+        """End it as a crash does."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def close(self):
+        """End what is left of it."""
+        left = [] if self._process.poll() is not None else self.processes()
+        if self._process.poll() is None:
+            self.kill()
+        for one in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+
+    def _read(self):
+        self.lines.extend(iter(self._process.stdout.readline, ""))
+
+
+def titles(processes):
+    """Processes with what they call themselves."""
+    for one in processes:
+        with contextlib.suppress(psutil.Error):
+            yield one, " ".join(one.cmdline())
+
+
+def engine_of(processes, trial):
+    """The built-in engine's process of one trial, by the start of its id; None where it does not run."""
+    return next(
+        (one for one, name in titles(processes) if re.search(f"ddtree_tune.builtin.* trial-{trial}", name)), None
+    )

@@ -1,0 +1,214 @@
+"""One sweep to which everything happens: it loses nothing, counts nothing twice, and its folder is whole."""
+
+import re
+import resource
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from ddtree_tune.core.errors import FailureClass
+from ddtree_tune.core.record import TrialStatus
+from ddtree_tune.node.store import Store
+from tests.cluster.driven import Driven, engine_of, titles
+from tests.cluster.machines import wait_for
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+SPEC = """
+name: battered
+space: {budget: [4, 8], topk: [4], window: [none]}
+seeds: [{budget: 8, topk: 4, window: none}]
+load: {contexts: [60], concurrency: [1, 2], output_tokens: 32, window_s: 0.7}
+coding: {problems: five_kinds, limit: 1, max_tokens: 400}
+search: {trials: 4, final: {settings: 0, rounds: 0}}
+"""
+ENGINE = r"\S+ -m ddtree_tune\.builtin "
+SETTINGS = {"no speculation", "chain", "8/4/none", "4/4/none"}
+
+
+def kept(folder):
+    """Every table of every trial that ended: its bytes and when they were written."""
+    ended = [one.trial_id for one in Store(str(folder)).read_records() if one.measured or one.failure]
+    files = [file for file in folder.rglob("*.parquet") if file.stem in ended]
+    return {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+
+
+class Story:
+    """What happened, for the tests to look at."""
+
+    def __init__(self, home):
+        self.spec = home / "spec.yaml"
+        self.spec.write_text(SPEC)
+        self.results = home / "results"
+        self.runs = []
+        self.kept = []
+        """What was kept whenever a driver ended."""
+        self.orphans = []
+        """Processes of the driver that was killed."""
+        self.engines = []
+        """How many engines there were whenever a trial passed its gate."""
+
+    @property
+    def folder(self):
+        """Of the results."""
+        (found,) = self.results.iterdir()
+        return found
+
+    def run(self, *argv):
+        """Start a driver."""
+        driven = Driven(*argv)
+        self.runs.append(driven)
+        return driven
+
+    def resume(self):
+        """Start a driver that goes on."""
+        self.kept.append(kept(self.folder))
+        return self.run("ddtree_tune.cli", "resume", self.folder)
+
+    def gated(self, driven, label, tries):
+        """Wait until a setting passes its gate for the so manyth time; the number of that trial."""
+        trial = driven.says(rf"\] (\d+) {label} \| gate passed", tries).group(1)
+        self.engines.append(len([name for _, name in titles(driven.processes()) if re.match(ENGINE, name)]))
+        return trial
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    """The sweep: five of its processes are killed, then its driver, its disk is full, its folder vanishes."""
+    told = Story(tmp_path_factory.mktemp("battered"))
+    try:
+        lose_processes(told)
+        fill_the_disk(told)
+        lose_the_folder(told)
+        last = told.resume()
+        assert last.ends() == 0, last.text
+        yield told
+    finally:
+        for one in told.runs:
+            one.close()
+
+
+def lose_processes(story):
+    """Each dies in the middle of a cell, or of the coding evaluation."""
+    first = story.run("ddtree_tune.run", story.spec, "--results", story.results)
+    trial = story.gated(first, "no speculation", 1)
+    first.worker("Worker.run").kill()
+    first.says(rf" {trial} .*failed in load: load: the load actor is gone")
+    trial = story.gated(first, "no speculation", 2)
+    first.worker("Worker.run")
+    first.worker("ServeReplica:engine").kill()
+    first.says(rf" {trial} .*failed in load: node_lost: the engine's replica")
+    assert engine_of(first.processes(), trial) is None
+    story.gated(first, "no speculation", 3)
+    first.worker("Store").kill()
+    trial = story.gated(first, "chain", 1)
+    first.says(rf" {trial} .* c2: ")
+    first.worker("Worker.run").kill()
+    first.says(rf" {trial} .*failed in coding: grade: the grading actor is gone")
+    trial = story.gated(first, "chain", 2)
+    first.worker("Worker.run")
+    first.worker("TuneTrial.train").kill()
+    first.says(rf" {trial} .*: node_lost: the trial's process must live until its end, but it died: ActorDiedError")
+    trial = story.gated(first, "chain", 3)
+    first.says(rf" {trial} .* c1: ")
+    first.worker("Worker.run")
+    story.orphans = first.processes()
+    first.kill()
+    wait_for(lambda: engine_of(alive(story.orphans), trial) is None, 10)
+
+
+def fill_the_disk(story):
+    """A limit of the process that writes: it fails in the middle of a file, as on a full disk."""
+    second = story.resume()
+    story.gated(second, "chain", 1)
+    second.worker("Store").rlimit(psutil.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
+    assert second.ends() == 1, second.text
+
+
+def lose_the_folder(story):
+    """It is moved, as a share that is unmounted."""
+    third = story.resume()
+    story.gated(third, "chain", 1)
+    where = story.folder
+    where.rename(story.spec.parent / "elsewhere")
+    assert third.ends() == 1, third.text
+    assert not where.exists()
+    (story.spec.parent / "elsewhere").rename(where)
+
+
+def alive(processes):
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
+def of(story, label):
+    """What a setting left, in the order of asking."""
+    return [one for one in Store(str(story.folder)).read_records(raw=True) if one.config.label == label]
+
+
+def test_each_fault_is_a_row_of_the_trial_that_it_hit(story):
+    load, replica, *_ = of(story, "no speculation")
+    assert [one.failure.failure for one in (load, replica)] == [FailureClass.LOAD, FailureClass.NODE_LOST]
+    grading, process, driver, *_ = of(story, "chain")
+    assert grading.failure.failure is FailureClass.GRADE
+    assert [len(cell.runs) for cell in grading.cells] == [1, 1]
+    assert process.failure.failure is FailureClass.NODE_LOST
+    assert process.seconds > 1
+    # Nobody was left to give a reason; the cell that had ended is there.
+    assert driver.failure is None
+    assert [one.metrics.concurrency for one in driver.cells] == [1]
+    assert {one.status for one in (load, replica, grading, process, driver)} == {TrialStatus.FAILED}
+
+
+def test_every_setting_is_measured_as_often_as_it_should_be(story):
+    for label in SETTINGS:
+        whole = [one for one in of(story, label) if one.status is TrialStatus.COMPLETE]
+        assert whole, label
+        # A cell that a busy machine spoiled is measured once more; nothing else is.
+        assert len(whole) == 1 or any(cell.metrics.flags for cell in whole[0].cells)
+        for one in whole:
+            assert [cell.metrics.concurrency for cell in one.cells] == [1, 2]
+            assert all(cell.metrics.output_tps > 0 and cell.runs[0].traces for cell in one.cells)
+            assert one.pass_rate.attempted == 1
+    records = Store(str(story.folder)).read_records()
+    assert {one.config.label for one in records} == SETTINGS
+    assert len({one.trial_id.partition("-")[0] for one in records}) == len(records)
+
+
+def test_what_was_kept_is_never_written_again(story):
+    now = kept(story.folder)
+    assert [len(then) > 0 for then in story.kept] == [True] * 3
+    for then in story.kept:
+        assert then.items() <= now.items()
+
+
+def test_the_store_may_die_and_its_next_record_is_kept(story):
+    assert any(one.status is TrialStatus.COMPLETE for one in of(story, "no speculation")[2:])
+
+
+def test_a_sweep_that_cannot_keep_its_records_ends_with_one_sentence(story):
+    _, full, gone, _ = story.runs
+    go_on = f"What is complete is kept; go on with: ddtree-tune resume {story.folder}\n"
+    assert re.search(rf"\ncannot write {story.folder}/\S+: .*File too large.*\. {go_on}", full.text)
+    assert f"\n{story.folder} must still hold its sweep's fingerprint.json, but got none" in gone.text
+    for run in (full, gone):
+        assert run.text.count(go_on) == 1
+        assert run.text.endswith(go_on)
+        assert "Traceback" not in run.text
+
+
+def test_the_folder_is_whole(story):
+    files = [file for file in story.folder.rglob("*") if file.is_file()]
+    assert not [file for file in files if file.name.startswith(".")]
+    tables = [file for file in files if file.suffix == ".parquet"]
+    assert all(set(pq.read_table(file)["trial_id"].to_pylist()) <= {file.stem} for file in tables)
+    assert {one.name for one in story.folder.iterdir()} == {
+        "sweep.yaml", "fingerprint.json", "winner.sh", "report.html", "trials", "cells", "requests", "attempts", "logs",
+    }  # fmt: skip
+
+
+def test_nothing_of_a_killed_driver_is_left(story):
+    wait_for(lambda: not alive(story.orphans), 60)
+
+
+def test_two_engines_never_shared_the_node(story):
+    assert set(story.engines) == {1}
