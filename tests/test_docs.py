@@ -9,11 +9,13 @@ import typing
 from enum import Enum
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from ddtree_tune.core.errors import FailureClass, blame
+from ddtree_tune.core.schema import TABLES, schema
 from ddtree_tune.core.spec import SweepSpec
 
 ROOT = Path(__file__).parents[1]
@@ -118,6 +120,47 @@ def test_the_page_of_failures_is_the_code():
     assert FAILURES_PAGE.read_text() == failures_page(), "run python -m tests.test_docs"
 
 
+COLUMNS_PAGE = ROOT / "docs/columns.md"
+COLUMNS_HEAD = """# The columns of a results folder
+
+A results folder holds four tables, one Parquet file per trial in each, with unit and meaning in the metadata of every
+column. [report.md](report.md) says how to open them. Generated from `ddtree_tune/core/schema.py` and `core/columns.py`
+by `python -m tests.test_docs`. A column without a unit is text, a count, a share or a structure.
+"""
+GRAINS = {
+    "trials": "A row per trial: what was asked, what the server resolved, what became of it.",
+    "cells": "A row per trial and cell of its load matrix: the measured numbers.",
+    "requests": "A row per request, with the arrival of every chunk: any number can be computed again from these.",
+    "attempts": "A row per coding problem asked.",
+}
+
+
+def arrow_words(of):
+    """An Arrow type in a few words."""
+    if pa.types.is_list(of):
+        return f"list of {arrow_words(of.value_type)}"
+    if pa.types.is_struct(of):
+        return f"struct: {', '.join(field.name for field in of)}"
+    return {"double": "float64", "string": "text"}.get(str(of), str(of))
+
+
+def columns_page():
+    parts = [COLUMNS_HEAD]
+    for table in TABLES:
+        parts.append(f"\n## {table}\n\n{GRAINS[table]}\n\n| Column | Type | Unit | Meaning |\n|---|---|---|---|\n")
+        for field in schema(table):
+            told = {key.decode(): value.decode() for key, value in field.metadata.items()}
+            parts.append(f"| `{field.name}` | {arrow_words(field.type)} | {told['unit']} | {told['meaning']} |\n")
+    return "".join(parts)
+
+
+def test_the_page_of_columns_is_the_schema():
+    page = columns_page()
+    assert all(f"| `{field.name}` |" in page for table in TABLES for field in schema(table))
+    assert not [line for line in page.splitlines() if line.endswith("|  |")], "every column says what it means"
+    assert COLUMNS_PAGE.read_text() == page, "run python -m tests.test_docs"
+
+
 def test_every_field_of_the_spec_says_what_it_means():
     bare = [row for row in rows(SweepSpec) if row.endswith("|  |")]
     assert not bare
@@ -133,7 +176,18 @@ def test_links_of_a_page_exist(page):
     assert len(text) > 100
 
 
+def test_the_python_of_the_report_page_runs(capsys):
+    (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/report.md").read_text(), re.DOTALL)
+    golden = str(ROOT / "tests/golden/results")
+    assert snippet.count('"results/laptop-20261130-101500"') == 1
+    known: dict = {}
+    exec(snippet.replace("results/laptop-20261130-101500", golden), known)
+    assert capsys.readouterr().out.split()[0] == known["conclusion"].answer
+    assert len(known["frame"]) == known["results"].cells.num_rows > 100
+
+
 if __name__ == "__main__":
     SPEC_PAGE.write_text(spec_page())
     FAILURES_PAGE.write_text(failures_page())
+    COLUMNS_PAGE.write_text(columns_page())
     sys.exit(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.engine import Algorithm
-from ddtree_tune.core.page.charts import chart, hover, layer, named, number
+from ddtree_tune.core.page.charts import chart, hover, layer, named, number, written
 from ddtree_tune.core.page.model import Absent, Chart, Section
 from ddtree_tune.core.page.words import knobs, short_id
 from ddtree_tune.core.steps import step_points, width_of
@@ -50,7 +50,7 @@ def _acceptance(conclusion: Conclusion) -> Block:
     topks = sorted({row.record.config.topk or 0 for row in conclusion.rows})
     names = [name for name in (*map(str, topks), _CHAIN) if name in {row["candidates"] for row in rows}]
     spec = chart(
-        rows,
+        written(rows, accept_len=2),
         layer(
             _POINT,
             x=_width(),
@@ -62,7 +62,7 @@ def _acceptance(conclusion: Conclusion) -> Block:
                 topk="topk",
                 window="window",
                 trial="trial",
-                accept_len="tokens per step, mean of the cells|.2f",
+                accept_len_text="tokens per step, mean of the cells",
             ),
         ),
     )
@@ -91,7 +91,7 @@ def _steps(records: Sequence[TrialRecord], spec: SweepSpec) -> Block:
     users = sorted({row["users"] for row in rows}, key=int)
     contexts = sorted({row["context"] for row in rows}, key=int)
     drawn = chart(
-        rows,
+        written(rows, step_ms=2),
         layer(
             _POINT,
             x=_width(),
@@ -103,7 +103,7 @@ def _steps(records: Sequence[TrialRecord], spec: SweepSpec) -> Block:
                 trial="trial",
                 users="requests in flight",
                 context="context",
-                step_ms="ms per step|.2f",
+                step_ms_text="ms per step",
             ),
         ),
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ddtree_tune.core.page.words import digits
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 HEIGHT = 300
 GREY = "#8a94a6"
@@ -77,10 +79,17 @@ def palette(colours: Mapping[str, str], present: Sequence[Any]) -> dict[str, Any
 
 
 def hover(**titles: str) -> list[dict[str, Any]]:
-    """What is shown under the pointer: fields by name, each with its title and perhaps ``|`` and a format."""
-    shown = []
-    for field, told in titles.items():
-        title, _, form = told.partition("|")
-        kind = {"type": "quantitative", "format": form} if form else {"type": "nominal"}
-        shown.append({"field": field, "title": title, **kind})
-    return shown
+    """What is shown under the pointer: texts by field, each with its title."""
+    return [{"field": field, "type": "nominal", "title": title} for field, title in titles.items()]
+
+
+def written(rows: Iterable[Row], **places: int) -> list[Row]:
+    """Rows with the text of some numbers beside them, as in ``score_text``, for the pointer.
+
+    A chart that formats numbers itself writes 0 where one is not known.
+
+    Args:
+        rows: the marks.
+        places: digits behind the point, by field.
+    """
+    return [row | {f"{field}_text": digits(row.get(field), count) for field, count in places.items()} for row in rows]

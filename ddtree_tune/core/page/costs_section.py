@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.cell_table import cell_name
 from ddtree_tune.core.gpu import NOT_METERED
 from ddtree_tune.core.objective import failure_class
-from ddtree_tune.core.page.charts import chart, hover, layer, named, number, palette
+from ddtree_tune.core.page.charts import chart, hover, layer, named, number, palette, written
 from ddtree_tune.core.page.model import Absent, Chart, Section, Table, Text
 from ddtree_tune.core.page.trials_section import COLOURS
 from ddtree_tune.core.page.words import digits, hours_text, short_id
@@ -91,13 +91,13 @@ def energy_section(records: Sequence[TrialRecord]) -> Section:
     kinds = {"baseline": COLOURS["baseline"], "searched": COLOURS["search"]}
     names = list(dict.fromkeys(row["cell"] for row in rows))
     drawn = chart(
-        rows,
+        written(rows, joules=3, watts=0),
         layer(
             {"type": "point", "filled": True, "size": 55, "opacity": 0.75},
             x=number("joules", "joules per output token"),
             y=named("cell", None, sort=names),
             color=named("kind", None, scale=palette(kinds, [row["kind"] for row in rows])),
-            tooltip=hover(setting="setting", trial="trial", cell="cell", joules="J per token|.3f", watts="W|.0f"),
+            tooltip=hover(setting="setting", trial="trial", cell="cell", joules_text="J per token", watts_text="W"),
         ),
         height=26 * len(names),
     )

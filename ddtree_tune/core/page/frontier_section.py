@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.frontier import frontier
-from ddtree_tune.core.page.charts import ACCENT, GREY, INK, chart, hover, layer, named, number
+from ddtree_tune.core.page.charts import ACCENT, GREY, INK, chart, hover, layer, named, number, written
 from ddtree_tune.core.page.model import Absent, Chart, Section, Text
 from ddtree_tune.core.page.words import knobs, short_id
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.speedup import BASELINES
+from ddtree_tune.core.tables import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,9 @@ _HOW = (
     "Crosses are baselines. A ring marks what no other setting of the same context beats at both; lines join one "
     "setting's medians over the numbers of users."
 )
+
+_PLACES = {"user_tps": 1, "output_tps": 1, "accept_len": 2, "passed": 2}
+"""Digits of what stands under the pointer."""
 
 
 def frontier_section(records: Sequence[TrialRecord], conclusion: Conclusion) -> Section:
@@ -66,7 +70,7 @@ def gpus_of(records: Sequence[TrialRecord]) -> int | None:
 
 def _rows(records: Sequence[TrialRecord], passed: Mapping[EngineConfig, float | None], share: int) -> list[Row]:
     """One per scored cell of a complete trial."""
-    return [
+    rows: list[Row] = [
         {
             **knobs(record.config),
             "trial": short_id(record),
@@ -84,6 +88,7 @@ def _rows(records: Sequence[TrialRecord], passed: Mapping[EngineConfig, float | 
         for cell in record.cells
         if cell.metrics.scored and cell.metrics.user_tps is not None and cell.metrics.output_tps is not None
     ]
+    return written(rows, **_PLACES)
 
 
 def _chart(
@@ -95,8 +100,8 @@ def _chart(
     rates: Sequence[float],
     shown: Sequence[EngineConfig],
 ) -> dict[str, object]:
-    x, y = number("user_tps", "tok/s per user"), number("output_tps", unit)
-    medians = [_median(point, share) for point in points]
+    x, y = number("user_tps", "tok/s per user", padding=10), number("output_tps", unit, padding=18)
+    medians = written((_median(point, share) for point in points), **_PLACES)
     joined = [row for row, point in zip(medians, points, strict=True) if point.config in shown]
     ends = {row["setting"]: row for row in reversed(joined)}  # where there are fewest users, and most room
     rings = [row for row, point in zip(medians, points, strict=True) if point.on_frontier]
@@ -122,10 +127,10 @@ def _chart(
         trial="trial",
         origin="why it ran",
         users="requests in flight",
-        user_tps="tok/s per user|.1f",
-        output_tps=f"{unit}|.1f",
-        accept_len="tokens per verify step|.2f",
-        passed="share of problems passed|.2f",
+        user_tps_text="tok/s per user",
+        output_tps_text=unit,
+        accept_len_text="tokens per verify step",
+        passed_text="share of problems passed",
     )
     circle = {"type": "point", "filled": True, "size": 55, "opacity": 0.85}
     trees, baselines = ([row for row in rows if row["baseline"] is kind] for kind in (False, True))
@@ -150,6 +155,7 @@ def _median(point: FrontierPoint, share: int) -> Row:
     return {
         **knobs(point.config),
         "trial": f"median of {point.trials}" if point.trials > 1 else "the only one",
+        "origin": ABSENT,
         "order": point.concurrency or 0,
         "users": _users(point.concurrency),
         "user_tps": point.user_tps,

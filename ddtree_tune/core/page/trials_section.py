@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.objective import Yardstick, failure_class, observe
-from ddtree_tune.core.page.charts import ACCENT, GREY, chart, hover, layer, named, number, palette
+from ddtree_tune.core.page.charts import ACCENT, GREY, chart, hover, layer, named, number, palette, written
 from ddtree_tune.core.page.model import Absent, Chart, Section, Table
 from ddtree_tune.core.page.words import digits, knobs, short_id
 from ddtree_tune.core.record import Origin
@@ -84,7 +84,7 @@ def _chart(conclusion: Conclusion, spec: SweepSpec) -> dict[str, object]:
         }
         for n, (row, top) in enumerate(zip(conclusion.rows, best, strict=True), 1)
     ]
-    scored = [row for row in rows if row["score"] is not None]
+    scored = written((row for row in rows if row["score"] is not None), score=3, best=3)
     x = number("n", "trial, in the order of asking", nice=False, padding=8) | {"axis": {"tickMinStep": 1}}
     y = number("score", "x no speculation")
     told = {
@@ -112,7 +112,7 @@ def _chart(conclusion: Conclusion, spec: SweepSpec) -> dict[str, object]:
             x=x,
             y=y,
             color=named("origin", "why it ran", scale=palette(COLOURS, list(origins))),
-            tooltip=hover(**told, score="x no speculation|.3f", best="best so far|.3f"),
+            tooltip=hover(**told, score_text="x no speculation", best_text="best so far"),
         ),
         layer(
             {
