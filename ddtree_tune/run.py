@@ -69,11 +69,11 @@ def traces_of(spec: SweepSpec) -> tuple[DraftTrace, ...]:
     Raises:
         SpecError: one cannot be read, or two are of the same window.
     """
-    traces = {name: load_trace(Path(name)) for name in spec.search.trace}
-    windows = [trace.header.window for trace in traces.values()]
+    traces = tuple(load_trace(Path(name)) for name in spec.search.trace)
+    windows = [trace.header.window for trace in traces]
     if len(set(windows)) < len(windows):
-        raise SpecError(f"search.trace must be of different windows, but got {windows} of {list(traces)}")
-    return tuple(traces.values())
+        raise SpecError(f"search.trace must be of different windows, but got {windows} of {list(spec.search.trace)}")
+    return traces
 
 
 def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
