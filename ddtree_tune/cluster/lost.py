@@ -54,6 +54,6 @@ def _failure(trial: Trial, stage: str) -> Failure:
     """The machine's, unless the process lived and raised: then it is a defect of ours."""
     error = pickle.loads(Path(trial.pickled_error_file).read_bytes())  # noqa: S301 - this process pickled it
     if isinstance(error, RayActorError):
-        reason = f"the trial's process must live until its end, but it died: {type(error).__name__}"
+        reason = f"the trial's process must live until its end, but it is gone: {type(error).__name__}"
         return Failure(FailureClass.NODE_LOST, stage, reason, "")
     return Failure(FailureClass.INTERNAL, stage, "the trial's process raised, see the log tail", str(error))

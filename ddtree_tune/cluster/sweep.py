@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import tempfile
@@ -169,6 +170,7 @@ def run_sweep(
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # our tables hold what those would write
     # The searcher knows how many nodes are up; a limit of Tune's own is fixed when the sweep starts.
     os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "1000")
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # tracebacks of trials that our lines tell of
     with connected() as nodes:
         # Tune ends an experiment in order on SIGUSR1, as on Ctrl-C; `ray job stop` sends SIGTERM.
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))

@@ -1,7 +1,11 @@
 """What cluster tests share, because each takes seconds: one embedded Ray, one embedded sweep, one cluster."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
+from tests.cluster.machines import Machines
 from tests.cluster.tiny import TINY_SWEEP, command
 
 
@@ -23,3 +27,13 @@ def embedded_sweep(tmp_path_factory):
     assert done.returncode == 0, done.stdout + done.stderr
     (folder,) = (home / "results").iterdir()
     return done, folder
+
+
+@pytest.fixture(scope="session")
+def machines():
+    """A head; a test that needs it without a node leaves it so."""
+    # A short path: Ray's sockets lie below it, and a socket's path has 107 characters at most.
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        one = Machines(Path(folder))
+        yield one
+        one.close()

@@ -81,6 +81,11 @@ class Driven:
         self.lines.extend(iter(self._process.stdout.readline, ""))
 
 
+def alive(processes):
+    """Those that still run; a zombie is one that nobody waits for."""
+    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+
+
 def titles(processes):
     """Processes with what they call themselves."""
     for one in processes:

@@ -35,6 +35,7 @@ class Machines:
         dashboard = free_port()
         self.address = f"http://127.0.0.1:{dashboard}"
         self.nodes = []
+        self._joined = 0
         self._all = []
         self._start(
             "--head",
@@ -51,8 +52,9 @@ class Machines:
     def join(self):
         """Start an exclusive node."""
         # A folder of its own, as on a machine of its own: nodes that share one delete each other's working directories.
-        apart = f"--temp-dir={self.folder}/{len(self.nodes)}"
+        apart = f"--temp-dir={self.folder}/{self._joined}"
         node = self._start(f"--address={self.gcs}", f"--num-cpus={CPUS}", '--resources={"sweep_node": 1}', apart)
+        self._joined += 1
         self.nodes.append(node)
 
     def end(self, process):
@@ -63,6 +65,21 @@ class Machines:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     one.kill()
         process.wait()
+
+    def leave(self):
+        """End every node, and wait until the head has seen it."""
+        while self.nodes:
+            self.end(self.nodes.pop())
+        wait_for(lambda: self.up() == 0)
+
+    def up(self):
+        """How many nodes the head knows to be alive, itself aside."""
+        return sum(node["state"] == "ALIVE" for node in self.listed("nodes")) - 1
+
+    def applications(self):
+        """Names of the applications that Serve keeps."""
+        with self._client() as client:
+            return set(client.get(f"{self.address}/api/serve/applications/").json()["applications"])
 
     def close(self):
         """End everything, the head last."""

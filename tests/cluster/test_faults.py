@@ -10,7 +10,7 @@ import pytest
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.node.store import Store
-from tests.cluster.driven import Driven, engine_of, titles
+from tests.cluster.driven import Driven, alive, engine_of, titles
 from tests.cluster.machines import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -108,7 +108,7 @@ def lose_processes(story):
     trial = story.gated(first, "chain", 2)
     first.worker("Worker.run")
     first.worker("TuneTrial.train").kill()
-    first.says(rf" {trial} .*: node_lost: the trial's process must live until its end, but it died: ActorDiedError")
+    first.says(rf" {trial} .*: node_lost: the trial's process must live until its end, but it is gone: ActorDiedError")
     trial = story.gated(first, "chain", 3)
     first.says(rf" {trial} .* c1: ")
     first.worker("Worker.run")
@@ -134,10 +134,6 @@ def lose_the_folder(story):
     assert third.ends() == 1, third.text
     assert not where.exists()
     (story.spec.parent / "elsewhere").rename(where)
-
-
-def alive(processes):
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
 def of(story, label):

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import re
-import tempfile
 import threading
 import zipfile
 from datetime import datetime, timedelta
@@ -19,7 +18,7 @@ from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.node.store import Store
 from ddtree_tune.run import main
-from tests.cluster.machines import Machines, wait_for
+from tests.cluster.machines import wait_for
 from tests.cluster.tiny import TINY_SWEEP
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -37,16 +36,6 @@ from ddtree_tune.cluster import sweep
 sweep.PATIENCE = sweep.Patience(say_s=1, repeat_s=2, limit_s=6)
 sys.exit(guarded(lambda: run.start(Path(sys.argv[1]), Path(sys.argv[2]), quiet=False)))
 """
-
-
-@pytest.fixture(scope="module")
-def machines():
-    """A head without a node."""
-    # A short path: Ray's sockets lie below it, and a socket's path has 107 characters at most.
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        one = Machines(Path(folder))
-        yield one
-        one.close()
 
 
 class Job:
@@ -218,9 +207,7 @@ def test_a_stopped_job_leaves_no_server_no_half_file_and_what_was_done(submitted
 
 
 def test_a_sweep_whose_nodes_are_gone_says_so_and_ends(machines, tmp_path):
-    for node in machines.nodes:
-        machines.end(node)
-    wait_for(lambda: sum(node["state"] == "ALIVE" for node in machines.listed("nodes")) == 1)
+    machines.leave()
     script = tmp_path / "impatient.py"
     script.write_text(IMPATIENT)
     job = Job(machines, "lonely", "python", str(script), spec_file(tmp_path), str(tmp_path / "r"))
