@@ -63,6 +63,12 @@ def flag_args(flags: Iterable[tuple[str, Scalar]]) -> Iterator[str]:
             yield str(value)
 
 
+_TRANSLATED = frozenset({"tool_call_parser", "enable_flashinfer_allreduce_fusion"})
+"""Flags that SGLang obeys under another value (``qwen25`` is ``qwen``) or another name, in 0.5.17 and 0.5.23 alike."""
+_UNSET = "unquant"
+"""Its word for no quantisation, which it resolves to null."""
+
+
 def overridden(argv: Sequence[str], server_info: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Flags that the server's own information contradicts.
 
@@ -86,7 +92,8 @@ def overridden(argv: Sequence[str], server_info: Mapping[str, Any]) -> tuple[Dif
             bare = following.startswith("--")
             if given or bare or not several:
                 asked[name.replace("-", "_")] = value if given else bare or following
-    found = ((name, value, server_info[name]) for name, value in asked.items() if name in server_info)
+    compared = {name: value for name, value in asked.items() if name in server_info and name not in _TRANSLATED}
+    found = ((name, value, server_info[name]) for name, value in compared.items())
     return tuple(Difference(name, value, seen) for name, value, seen in found if not _agrees(value, seen))
 
 
@@ -95,6 +102,8 @@ def _agrees(asked: str | bool, resolved: Any) -> bool:
         return True
     if isinstance(asked, bool) or asked == "auto":
         return asked == "auto" or resolved is True
+    if asked == _UNSET:
+        return resolved in {None, _UNSET}
     if isinstance(resolved, int | float) and not isinstance(resolved, bool):
         try:
             return float(asked) == float(resolved)

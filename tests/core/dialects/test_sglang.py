@@ -238,6 +238,10 @@ def test_what_is_wrong_with_an_engine_gets_one_sentence(fields, sentence):
         ("--page-size=1", {"page_size": 64}, "page_size asked 1"),
         ("--cuda-graph-bs 1 2 4", {"cuda_graph_bs": [1, 2, 4]}, None),
         ("--unknown 3", {}, None),
+        ("--tool-call-parser qwen25", {"tool_call_parser": "qwen"}, None),
+        ("--enable-flashinfer-allreduce-fusion", {"enable_flashinfer_allreduce_fusion": False}, None),
+        ("--quantization unquant", {"quantization": None}, None),
+        ("--quantization unquant", {"quantization": "fp8"}, "quantization asked unquant, server resolved fp8"),
         ("--random-seed 7", {"random_seed": None}, "random_seed asked 7, server resolved None"),
     ],
 )
