@@ -51,7 +51,7 @@ _WorkerActor = ray.remote(Worker)
 _StoreActor = ray.remote(Store)
 
 
-class _Watched:
+class Watched:
     """A worker's actor, given up as soon as what it works on is gone or it breaks; the next run gets a new one."""
 
     def __init__(self, name: str, *arguments: Any, **named: Any) -> None:
@@ -94,7 +94,7 @@ class RemoteLoader:
     """``ports.Loader`` in an actor of its own, so that nothing else runs in the client's process."""
 
     def __init__(self, load: LoadSpec, *, seed: int, stall_s: float, name: str) -> None:
-        self._worker = _Watched(name, NodeLoader, load, seed=seed, stall_s=stall_s)
+        self._worker = Watched(name, NodeLoader, load, seed=seed, stall_s=stall_s)
 
     def run(self, endpoint: Endpoint, cell: Cell, repeat: int, check: Check) -> CellRun:
         """See ``ports.Loader``."""
@@ -106,7 +106,7 @@ class RemoteGrader:
     """``ports.Grader`` in an actor of its own."""
 
     def __init__(self, coding: CodingSpec, *, served: int, seed: int, stall_s: float, name: str) -> None:
-        self._worker = _Watched(name, NodeGrader, coding, served=served, seed=seed, stall_s=stall_s)
+        self._worker = Watched(name, NodeGrader, coding, served=served, seed=seed, stall_s=stall_s)
 
     def run(self, endpoint: Endpoint, check: Check) -> Sequence[Attempt]:
         """See ``ports.Grader``."""
