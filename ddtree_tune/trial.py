@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ddtree_tune.ports import Engine, Gpus, Grader, Loader, Node, Sink
 
 
-LOOK_S = 5.0
+LOOK_S = 3.0
 """Between two events of a server that starts: Tune ends a trial in order only between its steps, within 10 s."""
 REASON_CHARS = 600
 """A reason is a sentence; whoever wants the traceback reads the log."""

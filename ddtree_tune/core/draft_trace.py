@@ -179,15 +179,14 @@ def trace_lines(trace: DraftTrace) -> Iterator[str]:
 
 def _arrays(line: RequestLine, header: TraceHeader, where: str) -> TracedRequest:
     shape = (line.reply_tokens - 1, header.depth, header.topk)
-    tables = []
-    for name, rows, kind in (("candidates", line.candidates, np.int64), ("log_probs", line.log_probs, np.float32)):
+    for name, rows in (("candidates", line.candidates), ("log_probs", line.log_probs)):
         if odd := next((row for row in rows if [len(ranks) for ranks in row] != [header.topk] * header.depth), None):
             raise SpecError(
                 f"{where}: {name} must hold {header.depth} depths of {header.topk} candidates at every position, "
                 f"but got {[len(ranks) for ranks in odd]}"
             )
-        tables.append(np.asarray(rows, dtype=kind).reshape(shape))
-    candidates, log_probs = tables
+    candidates: NDArray[np.int64] = np.asarray(line.candidates, dtype=np.int64).reshape(shape)
+    log_probs: NDArray[np.float32] = np.asarray(line.log_probs, dtype=np.float32).reshape(shape)
     ordered = np.sort(candidates, axis=-1)
     if (ordered[..., 1:] == ordered[..., :-1]).any():
         raise SpecError(f"{where}: the candidates of a depth must differ, but got one of them twice")

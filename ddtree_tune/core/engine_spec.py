@@ -136,6 +136,8 @@ class EngineSpec(Strict):
         for name in ("model", "draft_model"):
             if getattr(self, name) is None:
                 raise ValueError(f"{name} must be given with kind: sglang, but it is missing")
+        if self.dialect is None and self.custom is None:
+            raise ValueError("dialect or custom must be given with kind: sglang, but both are missing")
         if (self.dialect == "custom") != (self.custom is not None) and self.dialect is not None:
             raise ValueError(
                 "custom must hold the table of the build with dialect: custom, and must be absent with any other, "
@@ -148,7 +150,7 @@ class EngineSpec(Strict):
         """Name of the dialect."""
         if self.kind == "builtin":
             return "builtin"
-        return self.dialect or ("custom" if self.custom else "ddtree_tune")
+        return self.dialect or "custom"
 
     def deadline_s(self, model_bytes: int | None) -> float:
         """Launch to ready, at most.

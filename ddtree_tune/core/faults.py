@@ -18,6 +18,13 @@ _PATTERNS: tuple[tuple[re.Pattern[str], FailureClass, FailureClass], ...] = (
         FailureClass.STARTUP_OOM,
         FailureClass.OOM_RUNTIME,
     ),
+    (
+        re.compile(
+            r"NCCL error|nccl\w*Error|ConnectionError|ConnectTimeout|ReadTimeout|HfHubHTTPError|LocalEntryNotFound"
+        ),
+        FailureClass.STARTUP_CRASH,
+        FailureClass.CRASH_REQUEST,
+    ),
     (re.compile(r"Capture .*graph failed"), FailureClass.CAPTURE_CRASH, FailureClass.CRASH_REQUEST),
     (
         re.compile(r"unrecognized arguments|: error: |invalid choice|^ValueError:"),

@@ -199,11 +199,11 @@ def _simulate(request: TracedRequest, matched: NDArray[np.int64]) -> NDArray[np.
         (B, K, L + 1) int64, see `Replay`.
     """
     shape = matched.shape[1:]
-    rows, columns = np.indices(shape)
+    grid: NDArray[np.int64] = np.indices(shape)
     histogram = np.zeros((*shape, request.candidates.shape[1] + 1), dtype=np.int64)
-    at = np.zeros(shape, dtype=np.int64)
+    at: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
     while (running := at < len(matched)).any():
-        row, column = rows[running], columns[running]
+        row, column = grid[0][running], grid[1][running]
         accepted = matched[at[running], row, column]
         histogram[row, column, accepted] += 1
         at[running] += 1 + accepted

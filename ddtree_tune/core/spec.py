@@ -161,8 +161,8 @@ class GateSpec(Strict):
         "Write a Python function `clamp(value, low, high)` that limits `value` to the range from `low` to `high`."
     )
     """Asked through the chat endpoint with greedy decoding."""
-    expect: str = r"def clamp\(value, low, high\)"
-    """Regular expression that the answer must contain."""
+    expect: str = r"def clamp\(\s*value\b[^)]*\blow\b[^)]*\bhigh\b"
+    """Regular expression that the answer must contain; this one takes type hints or none."""
     max_tokens: Positive = 1024
     """Token limit of the answer."""
     deadline_s: Seconds = 60.0

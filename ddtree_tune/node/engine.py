@@ -15,18 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, LaunchPlan, Slot, Starting
+from ddtree_tune.core.engine import Endpoint, EngineHandle, EngineState, Slot, Starting
 from ddtree_tune.core.engine_spec import FAKED_ACCEPTANCE
 from ddtree_tune.core.errors import EngineError, FailureClass, boundary
-from ddtree_tune.core.faults import Fault, classify
-from ddtree_tune.core.server_log import ServerLog
 from ddtree_tune.node.client import EngineClient
+from ddtree_tune.node.launched import EXIT_FILE, Launched
 from ddtree_tune.node.probe import run_probe
 from ddtree_tune.node.sockets import HOST, POLL_S, fresh_ports, listening, owns_port, wait_free
 from ddtree_tune.node.supervise import EXIT_VARIABLE, GRACE_VARIABLE
@@ -35,75 +33,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ddtree_tune.core.dialects import Dialect
-    from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.engine import EngineConfig, LaunchPlan
     from ddtree_tune.core.gate import Probe
     from ddtree_tune.core.spec import SweepSpec
 
-EXIT_FILE = "exit"
 LOG_KEPT_BYTES = 1_000_000
-GONE_S = 2.0
-"""A server that no longer listens is given so long to end by itself, for the sake of its exit code."""
 HEALTH_PERIOD_S = {"builtin": POLL_S, "sglang": 0.5}
 """Between two looks at a starting server's ``/health``, which SGLang writes to its log."""
-HEALTH_S = 5.0
+HEALTH_S = 4.0
 """Most time for one look at ``/health``; SGLang answers it only after it has generated a token."""
-
-
-@dataclass
-class _Running:
-    """One launched server."""
-
-    plan: LaunchPlan
-    process: subprocess.Popen[bytes]
-    folder: Path
-    launched: float
-    deadline_s: float
-    seen: ServerLog = field(default_factory=ServerLog)
-    read_to: int = 0
-    """Bytes of the log that were seen."""
-    ready: bool = False
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "server.log"
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.launched
-
-    def look(self) -> ServerLog:
-        """Read what the server has written since."""
-        with self.log.open("rb") as log:
-            log.seek(self.read_to)
-            text = log.read()
-        self.read_to += len(text)
-        self.seen.feed(text.decode(errors="replace"))
-        return self.seen
-
-    @property
-    def exit_file(self) -> Path:
-        return self.folder / EXIT_FILE
-
-    def exit_code(self) -> int | None:
-        """Of the server itself, whose supervisor may still wait for its descendants; None while it runs."""
-        ended = self.process.poll()
-        if self.exit_file.exists():
-            return int(self.exit_file.read_text())
-        return 128 - ended if ended is not None and ended > 128 else ended
-
-    def fault(self) -> Fault | None:
-        """Why the server is gone, or will be; None while it is well."""
-        code = self.exit_code()
-        if code is None and self.ready and not listening(self.plan.port):
-            deadline = time.monotonic() + GONE_S  # its exit is about to be known
-            while (code := self.exit_code()) is None and time.monotonic() < deadline:
-                time.sleep(POLL_S)
-            return self._classified(code)
-        return None if code is None and self.look().fatal is None else self._classified(code)
-
-    def _classified(self, code: int | None) -> Fault:
-        seen = self.look()
-        return classify(seen.tail, code, ready=self.ready, phase=seen.phase, lost=code is None)
 
 
 class NodeEngine:
@@ -114,7 +52,7 @@ class NodeEngine:
         self._dialect = dialect
         self._name = name
         self._node_id = node_id
-        self._running: _Running | None = None
+        self._running: Launched | None = None
 
     def launch(self, config: EngineConfig) -> None:
         """Start a server's process.
@@ -153,7 +91,7 @@ class NodeEngine:
                 stderr=subprocess.STDOUT,
                 env=env,
             )
-        self._running = _Running(plan, process, folder, time.monotonic(), deadline_s)
+        self._running = Launched(plan, process, folder, time.monotonic(), deadline_s)
 
     def ready(self, wait_s: float) -> Starting | EngineHandle:
         """Wait for the launched server, a while at most; see ``ports.Engine``.
@@ -255,7 +193,7 @@ class NodeEngine:
         wait_free((running.plan.port, *running.plan.further_ports), spec.release_s)
         return log
 
-    def _held(self) -> _Running:
+    def _held(self) -> Launched:
         if self._running is None:
             raise EngineError("a server must be launched first, but got a call before launch")
         return self._running
@@ -286,7 +224,7 @@ def _answers(plan: LaunchPlan) -> bool:
     return asyncio.run(ask())
 
 
-def _refuse_others(running: _Running) -> None:
+def _refuse_others(running: Launched) -> None:
     """Ask nothing of a server that is not the one launched: a stale one would answer just as well.
 
     Raises:

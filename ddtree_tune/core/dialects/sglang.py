@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _EXPOSE = "SGLANG_EXPOSE_OWN_ENV_VARS"
 """Makes builds from 0.5.23 on list the variables that they declare in ``/server_info``; older ones ignore it."""
+_ADVICE = "correct engine.dialect, or engine.custom's read, or the build"
 _CHAINS = frozenset({Algorithm.CHAIN, Algorithm.CHAIN_UNRESTRICTED})
 
 
@@ -80,6 +81,7 @@ class SglangDialect:
             EngineError: the answer lacks what every SGLang answers, or a knob's path (`identity`).
         """
         info = ServerInfo.read(server_info)
+        self._refuse_missing(server_info)
         exposed = _exposed(server_info)
         inferred = [
             name
@@ -136,21 +138,25 @@ class SglangDialect:
                 return asked
             value = exposed[knob.env]
             return int(value) - knob.plus if isinstance(value, str) and value.isdigit() else None
-        found: object = server_info
-        for part in knob.read.split("."):
-            if isinstance(found, list) and part.isdigit() and int(part) < len(found):
-                found = found[int(part)]
-            elif isinstance(found, dict) and part in found:
-                found = found[part]
-            else:
-                raise EngineError(f"/server_info must have {knob.read} for {name}, but got none", FailureClass.IDENTITY)
+        found = _at(server_info, name, knob.read)
         if found is None:
             return None
         if isinstance(found, int) and not isinstance(found, bool):
             return found - knob.plus
         raise EngineError(
-            f"/server_info must have a number at {knob.read} for {name}, but got {found!r}", FailureClass.IDENTITY
+            f"/server_info must have a number at {knob.read} for {name}, but got {found!r}; {_ADVICE}",
+            FailureClass.INVALID_CONFIG,
         )
+
+    def _refuse_missing(self, server_info: dict[str, object]) -> None:
+        """Say in the first trial, which is no tree, what only a tree would meet: that this is another build.
+
+        An internal state may hold a knob only while it speculates, so it is not looked at.
+        """
+        for name in ("budget", "topk", "window"):
+            knob: Knob | None = getattr(self.spelling, name)
+            if knob is not None and knob.read is not None and not knob.read.startswith("internal_states"):
+                _at(server_info, name, knob.read)
 
     def _algorithm(self, info: ServerInfo, asked: EngineConfig) -> Algorithm | None:
         """What the server says it does; where two of ours have one word, the one that was asked."""
@@ -163,6 +169,25 @@ class SglangDialect:
         if self.spelling.tree is not None and word == self.spelling.tree.algorithm:
             return Algorithm.TREE
         return Algorithm.CHAIN if word == self.spelling.chain.algorithm else None
+
+
+def _at(server_info: dict[str, object], name: str, path: str) -> object:
+    """The value at a dotted path.
+
+    Raises:
+        EngineError: there is none (`invalid_config`).
+    """
+    found: object = server_info
+    for part in path.split("."):
+        if isinstance(found, list) and part.isdigit() and int(part) < len(found):
+            found = found[int(part)]
+        elif isinstance(found, dict) and part in found:
+            found = found[part]
+        else:
+            raise EngineError(
+                f"/server_info must have {path} for {name}, but got none; {_ADVICE}", FailureClass.INVALID_CONFIG
+            )
+    return found
 
 
 def _exposed(server_info: dict[str, object]) -> dict[str | None, object]:

@@ -16,6 +16,7 @@ from tests.sglang.arguments import resolve
 from tests.sglang.scenario import Scenario
 
 MODEL = {"kind": "sglang", "model": "org/target", "draft_model": "org/drafter"}
+STOCK = MODEL | {"dialect": "sglang-dflash"}
 SLOT = Slot("127.0.0.1", 30100, "trial-1-abc", "org/target", "org/drafter", 64, (30101, 30333))
 TREE = EngineConfig(Algorithm.TREE, 8, 4, 2048)
 BASELINES = [EngineConfig(Algorithm.NONE), EngineConfig(Algorithm.CHAIN), EngineConfig(Algorithm.CHAIN_UNRESTRICTED)]
@@ -185,12 +186,16 @@ def test_a_private_fork_needs_no_code():
     for broken in ({"tree": {}}, {"tree": {"nodes": "nine"}}):
         with pytest.raises(EngineError, match=r"/server_info must have .*tree.nodes for budget") as raised:
             spoken.read_back(info | broken, canonical)
-        assert raised.value.failure is FailureClass.IDENTITY
+        assert raised.value.failure is FailureClass.INVALID_CONFIG
+    # A build that has no such field is found out in the first trial, and not after the baselines are paid for.
+    with pytest.raises(EngineError, match=r"tree.nodes for budget, but got none; correct engine.dialect"):
+        spoken.read_back({**info, "speculative_algorithm": None, "tree": {}}, EngineConfig(Algorithm.NONE))
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
+        ({}, "dialect or custom must be given with kind: sglang"),
         ({"dialect": "custom"}, "custom must hold the table"),
         ({"dialect": "ddtree_tune", "custom": yaml.safe_load(FORK)}, "custom must hold the table"),
         ({"model": None}, "model must be given with kind: sglang"),
@@ -262,6 +267,6 @@ def test_a_flag_that_the_server_overrides_is_named(asked, resolved, said):
     ],
 )
 def test_the_deadline_of_a_start_follows_from_the_size_of_the_model(fields, model_bytes, deadline_s):
-    spec = EngineSpec.model_validate(MODEL | fields)
+    spec = EngineSpec.model_validate(STOCK | fields)
     assert spec.deadline_s(model_bytes) == pytest.approx(deadline_s)
     assert EngineSpec().deadline_s(None) == 60.0
