@@ -118,10 +118,6 @@ class Progress(Display):
         else:
             self.now(f"{name} | {_step(event)} | {self._end()}")
 
-    def lost(self, proposal: Proposal) -> None:
-        """A trial left nothing."""
-        self.say(f"{self._name(proposal)} | lost with its process or its node | {self._end()}")
-
     def _begins(self, proposal: Proposal, name: str, starting: Starting) -> None:
         """A server starts: a line for each thing that it begins, and not for each look at it."""
         if self._phases.get(proposal.trial_id) != starting.phase:

@@ -110,11 +110,6 @@ class Study:
         self._agenda.running.pop(record.trial_id, None)
         self._agenda.tell(_slot(record.proposal), record)
 
-    def lose(self, proposal: Proposal) -> None:
-        """Take in that a trial left nothing: its process or its node is gone."""
-        self._agenda.running.pop(proposal.trial_id, None)
-        self._agenda.tell(_slot(proposal), None)
-
     def snapshot(self, sampler: BaseSampler | None = None) -> optuna.Study:
         """An Optuna study of all that is known now.
 

@@ -63,12 +63,10 @@ def test_every_event_is_a_line_with_an_end_time_and_nodes_come_and_go():
     for event in (TrialEvent("launch", ready_s=1.5), TrialEvent("gate"), TrialEvent("load", cell=one.cells[0].metrics)):
         progress.happened(one.proposal, event)
     progress.happened(*ended(one))
-    progress.lost(proposal(2, tree(8)))
     waiting, up, *lines = out.getvalue().splitlines()
     assert waiting == "0 nodes up; trials wait for one"
     assert up.startswith("2 nodes up, ends about")
-    assert len(lines) == 6
-    assert "8/4/none | lost with its process or its node" in lines[-1]
+    assert len(lines) == 5
     assert all(re.search(r"ends about \d\d:\d\d \(\d+ (s|min)\)$", line) for line in [up, *lines])
 
 

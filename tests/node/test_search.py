@@ -238,11 +238,11 @@ def test_an_interrupted_trial_was_not_tried():
     assert study.ask().config == first.config
 
 
-def test_a_trial_that_left_nothing_is_asked_again():
+def test_a_trial_that_was_lost_with_its_node_is_asked_again():
     sweep = spec()
     study = Study(sweep, DIALECT)
     first = study.ask()
-    study.lose(first)
+    study.tell(record(sweep, first, failure=FailureClass.NODE_LOST))
     again = study.ask()
     assert again.config == first.config == NONE
     assert again.trial_id == f"0002-{NONE.config_id}"
