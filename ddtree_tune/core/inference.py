@@ -54,6 +54,10 @@ def contrast(logs: NDArray[np.float64], arm: int, base: int) -> Contrast | None:
     both = int((np.isfinite(logs[arm]) & np.isfinite(logs[base])).sum())
     if not both:
         return None
+    telling = np.isfinite(logs).sum(axis=1) > 1  # a lone value is its arm's effect, and says nothing of anything else
+    telling[[arm, base]] = True
+    logs = logs[telling]
+    arm, base = (int(telling[:row].sum()) for row in (arm, base))
     arms, rounds = np.nonzero(np.isfinite(logs))
     values = logs[arms, rounds]
     design = np.zeros((len(values), logs.shape[0] + logs.shape[1]))

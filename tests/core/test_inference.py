@@ -47,6 +47,20 @@ def test_noise_is_pooled_over_all_arms():
     assert few.interval.high - few.interval.low != pytest.approx(many.interval.high - many.interval.low)
 
 
+def test_arms_that_were_measured_once_change_nothing_of_the_others():
+    rng = np.random.default_rng(4)
+    logs = 0.1 * rng.standard_normal((3, 3))
+    once = np.full((60, 3), np.nan)
+    once[np.arange(60), rng.integers(0, 3, 60)] = rng.standard_normal(60)
+    many = np.concatenate([once[:30], logs, once[30:]])
+    alone, among = contrast(logs, 0, 2), contrast(many, 30, 32)
+    assert among.ratio == pytest.approx(alone.ratio)
+    assert among.interval == pytest.approx(alone.interval)
+    lone = contrast(many, 0, 31)
+    assert lone.rounds == 1
+    assert lone.interval.low < lone.ratio < lone.interval.high
+
+
 def test_one_round_has_no_interval():
     got = contrast(np.log([[130.0], [100.0]]), 0, 1)
     assert (got.ratio, got.interval, got.sure, got.rounds) == (pytest.approx(1.3), None, None, 1)

@@ -100,7 +100,8 @@ def _chart(
     rates: Sequence[float],
     shown: Sequence[EngineConfig],
 ) -> dict[str, object]:
-    x, y = number("user_tps", "tok/s per user", padding=10), number("output_tps", unit, padding=18)
+    x = number("user_tps", "tok/s per user", domainMin=_floor(rows, "user_tps"))
+    y = number("output_tps", unit, domainMin=_floor(rows, "output_tps"))
     medians = written((_median(point, share) for point in points), **_PLACES)
     joined = [row for row, point in zip(medians, points, strict=True) if point.config in shown]
     ends = {row["setting"]: row for row in reversed(joined)}  # where there are fewest users, and most room
@@ -161,6 +162,12 @@ def _median(point: FrontierPoint, share: int) -> Row:
         "user_tps": point.user_tps,
         "output_tps": point.output_tps / share,
     }
+
+
+def _floor(rows: Sequence[Row], field: str) -> float:
+    """Where an axis begins: with room for a name below the lowest point, but never below 0."""
+    values = [row[field] for row in rows]
+    return float(max(0.0, min(values) - 0.12 * (max(values) - min(values))))
 
 
 def _users(concurrency: int | None) -> str:

@@ -31,6 +31,8 @@ for (const [id, spec] of Object.entries(charts)) {
 }
 """
 """What the page runs once Vega is there; expressions are interpreted, for the policy forbids ``eval``."""
+_LONG = 40
+"""Rows of a table that nobody wants to scroll past."""
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
@@ -114,10 +116,13 @@ def _block(block: Block, page: Page) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    """A table that scrolls by itself where the screen is narrow."""
+    """A table that scrolls by itself where the screen is narrow, and is folded away where it is long."""
+    long = len(table.rows) > _LONG
+    if long:
+        yield f"<details><summary>{escape(table.title or 'The same as a table')}, {len(table.rows)} rows</summary>"
     sides = [' class="number"' if title.startswith(">") else "" for title in table.head]
     yield '<div class="scroll" tabindex="0"><table>'
-    if table.title:
+    if table.title and not long:
         yield f"<caption>{escape(table.title)}</caption>"
     if any(table.head):
         titles = zip(sides, table.head, strict=True)
@@ -126,7 +131,7 @@ def _table(table: Table) -> Iterator[str]:
     yield "<tbody>"
     for row in table.rows:
         yield f"<tr>{''.join(f'<td{side}>{escape(cell)}</td>' for side, cell in zip(sides, row, strict=True))}</tr>"
-    yield "</tbody></table></div>"
+    yield "</tbody></table></div>" + ("</details>" if long else "")
 
 
 def _chart_id(chart: Chart, page: Page) -> str:

@@ -17,6 +17,7 @@ from ddtree_tune.core.frontier import frontier
 from ddtree_tune.core.headline import gain_text, headline
 from ddtree_tune.core.page.build import build
 from ddtree_tune.core.page.html import html
+from ddtree_tune.core.page.model import Section, Table
 from ddtree_tune.core.page.trials_section import best_so_far
 from ddtree_tune.core.record import CellResult, Failure, Origin, Span, TrialStatus
 from ddtree_tune.core.steps import step_points
@@ -269,6 +270,19 @@ def test_text_from_outside_stays_text_everywhere():
     rows_of_charts = json.dumps(charts(root), ensure_ascii=False)
     assert json.dumps(EVIL, ensure_ascii=False)[1:20] in rows_of_charts
     assert not set("<>&") & set(re.search(r'id="charts">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_a_long_table_is_folded_away_and_keeps_its_rows():
+    table = Table(("trial", ">x"), tuple((str(n), EVIL) for n in range(41)), "All of them")
+    whole = build([], conclude([], SWEEP), SWEEP)
+    long, short = (
+        read(html(replace(whole, sections=(Section("k", "K", "", (replace(table, rows=table.rows[:n]),)),)), SCRIPT))
+        for n in (41, 40)
+    )
+    assert long.find("details")[0].find("summary")[0].text == "All of them, 41 rows"
+    assert len(long.find("tbody")[0].find("tr")) == 41
+    assert not short.find("details")
+    assert short.find("caption")[0].text == "All of them"
 
 
 def test_the_policy_runs_only_the_script_whose_hash_it_names_and_loads_nothing():
