@@ -50,7 +50,7 @@ class Talking:
     """The text of a reply, by its cell and its place in a slot."""
     spec: SpecCounters | None = field(default_factory=lambda: SpecCounters(10, (0, 1, 1, 8)))
 
-    def run(self, endpoint, cell, repeat):
+    def run(self, endpoint, cell, repeat, check):
         """See ``ports.Loader``: one second, in which every slot asks one question after the other."""
         (one, *_) = cell_run(cell, repeat, cell.output_tokens, self.spec).traces
         each = self.tokens_per_s // cell.output_tokens
@@ -92,7 +92,7 @@ def trial(proposal, *, says, replies=None, problems=None):
         class Here:
             """The grader, pointed at the server."""
 
-            def run(self, endpoint):
+            def run(self, endpoint, check):
                 return grader.run(Endpoint(server.base_url, "m"))
 
         list(run_trial(SWEEP, DIALECT, proposal, World(FakeEngine(), loader, Here(), FakeNode(), sink)))

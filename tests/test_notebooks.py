@@ -11,8 +11,8 @@ import pytest
 
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.frontier import frontier
-from ddtree_tune.core.record import CellResult
 from ddtree_tune.core.headline import headline
+from ddtree_tune.core.record import CellResult
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.search import Study
 from ddtree_tune.node.store import Store
