@@ -36,7 +36,9 @@ COLOURS = {
     Outcome.REQUEST_ERROR.value: "#94a3b8",
     Outcome.HARNESS_ERROR.value: "#cbd5e1",
 }
-_ROW_HEIGHT = 20
+_ROW_HEIGHT, _LOW_ROW = 20, 13
+"""Pixels of a trial, and of one among many."""
+_MANY = 24
 _HEAD = (
     "setting",
     ">passed",
@@ -73,7 +75,7 @@ def coding_section(records: Sequence[TrialRecord], conclusion: Conclusion, spec:
             order={"field": "order", "type": "quantitative"},
             tooltip=hover(trial="trial", outcome="outcome", count="problems"),
         ),
-        height=_ROW_HEIGHT * len(trials),
+        height=(_ROW_HEIGHT if len(trials) <= _MANY else _LOW_ROW) * len(trials),
     )
     table = Table(_HEAD, tuple(_cells(one) for one in conclusion.coding), "By setting, with 95 % intervals")
     return Section("coding", "Coding", _HOW, (Chart("Outcomes by trial", bars), table))

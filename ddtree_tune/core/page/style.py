@@ -26,6 +26,7 @@ a { color: #1d4ed8; }
   grid-column: 1 / -1;
 }
 figcaption, caption { font-weight: 600; font-size: 0.95rem; text-align: left; padding: 2px 0 6px; }
+caption { white-space: nowrap; }
 .chart { width: 100%; }
 .chart.vega-embed { display: block; }
 #vg-tooltip-element.vg-tooltip table tr td.value { max-width: 200px; overflow-wrap: anywhere; }
