@@ -52,7 +52,7 @@ def build(
         figures=_figures(records, conclusion),
         sections=(
             frontier_section(records, conclusion),
-            cells_section(conclusion),
+            cells_section(records, conclusion),
             acceptance_section(records, conclusion, spec),
             trials_section(conclusion, spec),
             coding_section(records, conclusion, spec),

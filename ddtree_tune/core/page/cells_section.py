@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.cell_table import cell_lines
 from ddtree_tune.core.headline import gain_text
 from ddtree_tune.core.page.charts import chart, hover, layer, named
-from ddtree_tune.core.page.model import Absent, Chart, Section, Table
-from ddtree_tune.core.page.words import certainty_text, digits
+from ddtree_tune.core.page.model import Absent, Chart, Code, Section, Table
+from ddtree_tune.core.page.words import certainty_text, digits, short_id
+from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION
 from ddtree_tune.core.tables import ABSENT, cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ddtree_tune.core.conclusion import Conclusion
     from ddtree_tune.core.page.charts import Row
+    from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.winners import CellWinner
 
 _HOW = (
@@ -27,13 +30,12 @@ _DARK = 0.6
 """Share of the colours' range above which letters are white."""
 
 
-def cells_section(conclusion: Conclusion) -> Section:
-    """A heat map, and the same as a table with intervals."""
-    title = "Best for each cell"
+def cells_section(records: Sequence[TrialRecord], conclusion: Conclusion) -> Section:
+    """A heat map, the same as a table with intervals, limits that are not kept, and all numbers of what matters."""
+    title, details = "Best for each cell", tuple(_details(records, conclusion))
     if not any(cell.config for cell in conclusion.cells):
-        return Section(
-            "cells", title, _HOW, (Absent(f"No cell has a winner: {conclusion.why or 'none was compared'}."),)
-        )
+        why = Absent(f"No cell has a winner: {conclusion.why or 'none was compared'}.")
+        return Section("cells", title, _HOW, (why, *details))
     table = Table(
         (">context", ">in flight", "setting", ">tok/s", ">x no speculation", ">x plain chain", "how sure"),
         tuple(
@@ -49,9 +51,30 @@ def cells_section(conclusion: Conclusion) -> Section:
             for cell in conclusion.cells
         ),
     )
-    return Section(
-        "cells", title, _HOW, (Chart("Winner and gain over no speculation", _heat_map(conclusion.cells)), table)
+    heat_map = Chart("Winner and gain over no speculation", _heat_map(conclusion.cells))
+    return Section("cells", title, _HOW, (heat_map, table, *_broken(conclusion), *details))
+
+
+def _broken(conclusion: Conclusion) -> Iterator[Table]:
+    """Latency limits that settings do not keep."""
+    rows = tuple(
+        (one.config.label, limit.cell_id, f"{limit.summary[:-2]}_p95_s", f"{limit.seconds:.3g}", f"{limit.limit_s:g}")
+        for one in conclusion.settings
+        for limit in one.broken
     )
+    if rows:
+        head = ("setting", "cell", "limit", ">s", ">at most s")
+        yield Table(head, rows, "Latency limits that are not kept (95th percentiles)")
+
+
+def _details(records: Sequence[TrialRecord], conclusion: Conclusion) -> Iterator[Code]:
+    """Every number of the last trial of the best setting, of the best tree and of no speculation."""
+    found = (one.config for one in (conclusion.best, conclusion.best_tree) if one is not None)
+    for config in dict.fromkeys((*found, NO_SPECULATION)):
+        last = [one for one in records if one.config == config and one.status is TrialStatus.COMPLETE][-1:]
+        for record in last:
+            lines = cell_lines([cell.metrics for cell in record.cells])
+            yield Code("\n".join(lines), f"Latencies, counts and flags of {config.label}, trial {short_id(record)}")
 
 
 def _heat_map(cells: Sequence[CellWinner]) -> dict[str, object]:

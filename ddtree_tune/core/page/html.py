@@ -121,7 +121,8 @@ def _table(table: Table) -> Iterator[str]:
     if long:
         yield f"<details><summary>{escape(table.title or 'The same as a table')}, {len(table.rows)} rows</summary>"
     sides = [' class="number"' if title.startswith(">") else "" for title in table.head]
-    yield '<div class="scroll" tabindex="0"><table>'
+    kind = "" if any(table.head) else ' class="facts"'
+    yield f'<div class="scroll" tabindex="0"><table{kind}>'
     if table.title and not long:
         yield f"<caption>{escape(table.title)}</caption>"
     if any(table.head):

@@ -35,6 +35,9 @@ table { border-collapse: collapse; width: max-content; font-size: 0.88rem; }
 th, td { text-align: left; vertical-align: top; padding: 4px 12px 4px 0; border-bottom: 1px solid #edf0f5; }
 th { color: var(--muted); font-weight: 600; white-space: nowrap; }
 td { max-width: 46ch; overflow-wrap: anywhere; }
+.facts { width: 100%; }
+.facts td { max-width: none; }
+.facts td:first-child { width: 13em; min-width: 8em; color: var(--muted); }
 .number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 pre { overflow-x: auto; background: #f6f7f9; border: 1px solid var(--line); border-radius: 6px; padding: 10px; }
 pre { font: 0.82rem/1.45 ui-monospace, monospace; }

@@ -22,7 +22,7 @@ from ddtree_tune.core.page.trials_section import best_so_far
 from ddtree_tune.core.record import CellResult, Failure, Origin, Span, TrialStatus
 from ddtree_tune.core.steps import step_points
 from ddtree_tune.node.results import load
-from tests.builders import CHAIN, FINGERPRINT, NONE, attempts, proposal, record, tree
+from tests.builders import CHAIN, FINGERPRINT, NONE, SPEC, attempts, proposal, record, spec, tree
 from tests.core.page.reading import charts, data, read, sections
 from tests.core.test_conclusion import SWEEP, finals, origin, search
 
@@ -197,6 +197,23 @@ def test_the_best_so_far_never_falls_and_no_final_or_unfit_setting_raises_it():
     unfit = conclude([*search(), fast], SWEEP)
     assert unfit.rows[-1].vs_none > known[-1]
     assert best_so_far(unfit.rows, SWEEP)[-1] == known[-1]
+
+
+def test_latencies_and_limits_of_what_to_run_stand_below_the_winners():
+    text = (
+        SPEC.replace("load: {", "load: {min_requests: 20, ")
+        + "objective: {slos: [{concurrency: 8, ttft_p95_s: 0.15}]}\n"
+    )
+    shown = sections(page([*search(), *finals()], spec(text))[0])["cells"]
+    assert [one.text for one in shown.find("caption")] == ["Latency limits that are not kept (95th percentiles)"]
+    broken_limits = rows(shown, 1)
+    assert len(broken_limits) == 8
+    assert {tuple(row[2:]) for row in broken_limits} == {("ttft_p95_s", "0.2", "0.15")}
+    kept = sections(page([*search(), *finals()])[0])["cells"]
+    titles = [one.text for one in kept.find("summary")]
+    assert titles[0].startswith("Latencies, counts and flags of 16/4/64, trial 005")
+    assert titles[1].startswith("Latencies, counts and flags of no speculation, trial 005")
+    assert all("ttft ms" in one.text and "i512 c8" in one.text for one in kept.find("pre"))
 
 
 def test_coding_keeps_truncated_and_broken_apart_from_wrong():
