@@ -5,6 +5,7 @@ It reads Parquet and the spec and touches no node, so it may run beside a sweep,
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,7 @@ def write_report(store: Store, records: Sequence[TrialRecord], conclusion: Concl
     return page.partial
 
 
+@functools.cache
 def script() -> str:
     """All that the page runs, as one script: Vega, Vega-Lite, Vega-Embed, and what draws the charts."""
     import vl_convert  # noqa: PLC0415 - 80 MB that the rest of a sweep does not need

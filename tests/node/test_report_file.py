@@ -11,7 +11,6 @@ import vl_convert
 from ddtree_tune.cli import main
 from ddtree_tune.core.headline import headline
 from ddtree_tune.core.page.html import DRAW
-from ddtree_tune.node import report_file
 from ddtree_tune.node.results import load
 from ddtree_tune.node.store import Store
 from tests.builders import FINGERPRINT, SPEC
@@ -29,12 +28,6 @@ def folder(root, records, text=SPEC):
     for one in records:
         store.write(one)
     return root
-
-
-@pytest.fixture
-def unscripted(monkeypatch):
-    """A page without the megabyte that draws it, whose making takes seconds."""
-    monkeypatch.setattr(report_file, "script", lambda: DRAW)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +72,6 @@ def test_every_chart_is_drawn_with_a_mark_for_each_row(golden):
         assert "NaN" not in svg
 
 
-@pytest.mark.usefixtures("unscripted")
 def test_a_running_sweep_has_a_report_that_says_so(tmp_path, capsys):
     root = folder(tmp_path / "small", search()[:2])
     assert main(["report", str(root)]) == 0
@@ -93,7 +85,6 @@ def test_a_running_sweep_has_a_report_that_says_so(tmp_path, capsys):
     assert "Run budget 16, topk 4, window 64" in (root / "winner.sh").read_text().replace("\n# ", " ")
 
 
-@pytest.mark.usefixtures("unscripted")
 def test_a_folder_without_trials_and_one_with_an_odd_fingerprint_have_a_report(tmp_path):
     root = folder(tmp_path / "small", [])
     (root / "fingerprint.json").write_text('{"hostname": 3, "gpus": null}')
