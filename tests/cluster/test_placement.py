@@ -5,9 +5,9 @@ import pytest
 from ddtree_tune.cluster.placement import count_exclusive, obstacle
 from ddtree_tune.cluster.search import StudySearcher
 from ddtree_tune.core.dialects import BuiltinDialect
-from ddtree_tune.core.errors import PlacementError
+from ddtree_tune.core.errors import FailureClass, PlacementError
 from ddtree_tune.node.search import Study
-from tests.builders import spec
+from tests.builders import record, spec
 
 HEAD = {"CPU": 8.0, "node:__internal_head__": 1.0}
 H200 = {"CPU": 192.0, "GPU": 8.0, "sweep_node": 1.0, "accelerator_type:H200": 1.0}
@@ -41,7 +41,12 @@ def test_a_trial_that_cannot_start_has_a_reason():
 
 
 def test_as_many_proposals_are_out_as_there_are_nodes_and_more_when_nodes_join():
-    searcher = StudySearcher(Study(spec(), BuiltinDialect()), 0)
+    sweep = spec()
+    searcher = StudySearcher(Study(sweep, BuiltinDialect()), 0)
+
+    def lose(trial_id):
+        searcher.lost(trial_id, record(sweep, searcher.asked[trial_id], failure=FailureClass.NODE_LOST))
+
     assert searcher.suggest("a") is not None  # waits for the first node, so that Tune goes round
     assert searcher.suggest("b") is None
     searcher.nodes = 2
@@ -50,8 +55,8 @@ def test_as_many_proposals_are_out_as_there_are_nodes_and_more_when_nodes_join()
     searcher.nodes = 3
     assert searcher.suggest("c") is not None
     searcher.nodes = 1
-    searcher.on_trial_complete("a", error=True)
+    lose("a")
     assert searcher.suggest("d") is None
-    searcher.on_trial_complete("b", error=True)
-    searcher.on_trial_complete("c", error=True)
+    lose("b")
+    lose("c")
     assert searcher.suggest("d")["label"] == "no speculation"  # it was lost, and is asked again

@@ -141,7 +141,7 @@ class Fake:
         http = uvicorn.Config(
             self.server.application(), host=arguments.host, port=arguments.port, log_config=_LOGGING, access_log=True
         )
-        server = _Uvicorn(http)
+        server = self._http = _Uvicorn(http)
         async with asyncio.TaskGroup() as tasks:  # a fault of ours ends the process with a traceback
             tasks.create_task(self.engine.run())
             server.up = lambda: tasks.create_task(self._warm_up())
@@ -185,6 +185,8 @@ class Fake:
     async def _end_when_idle(self) -> None:
         while self.engine.running or self.engine.waiting or self.engine.is_stuck:  # noqa: ASYNC110  # the real one polls, too
             await asyncio.sleep(0.02)
+        while self._http.server_state.tasks:  # noqa: ASYNC110  # what was generated is still on its way
+            await asyncio.sleep(0.01)
         log.say("Gracefully exiting... Remaining number of requests 0. Remaining requests remaining_rids=[].")
         self.children.kill_tree()
 

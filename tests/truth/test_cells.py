@@ -124,9 +124,9 @@ def test_d32_every_arm_sends_the_same_prompts_and_generates_the_same_length(trut
 def test_d19_prompts_are_natural_text_through_the_chat_template(truth):
     """The server accepts 4 of words that it knows, 1 of anything else."""
     truth.script(steps=[1], steps_for={"def ": [4], "Write": [4], "unction": [4]}, gap_s=0.01)
-    load = LoadSpec(contexts=(300,), concurrency=(2,), output_tokens=32, window_s=0.5)
-    loader = NodeLoader(load, seed=0, stall_s=10)
-    (shape,) = load.cells()
+    natural = LoadSpec(contexts=(300,), concurrency=(2,), output_tokens=32, window_s=0.5)
+    loader = NodeLoader(natural, seed=0, stall_s=10)
+    (shape,) = natural.cells()
     run = loader.run(Endpoint(truth.base_url, MODEL), shape, 0)
     assert_real(run)
     metrics = measure([run])
