@@ -149,9 +149,9 @@ def test_each_fault_is_a_row_of_the_trial_that_it_hit(story):
     assert [len(cell.runs) for cell in grading.cells] == [1, 1]
     assert process.failure.failure is FailureClass.NODE_LOST
     assert process.seconds > 1
-    # Nobody was left to give a reason; the cell that had ended is there.
+    # Nobody was left to give a reason; the cell after whose end it was killed is there, and the next if it was quick.
     assert driver.failure is None
-    assert [one.metrics.concurrency for one in driver.cells] == [1]
+    assert [one.metrics.concurrency for one in driver.cells] in ([1], [1, 2])
     assert {one.status for one in (load, replica, grading, process, driver)} == {TrialStatus.FAILED}
 
 
