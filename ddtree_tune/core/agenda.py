@@ -73,17 +73,17 @@ class Agenda:
         seeds = {dialect.canonical(seed.config()): None for seed in spec.seeds}
         self._fixed = (*baselines, *(Slot(config, Origin.SEED) for config in seeds))
 
-    def tell(self, slot: Slot, record: TrialRecord | None) -> None:
-        """Take in one trial; None where it left no record. One that was interrupted was not tried.
+    def tell(self, slot: Slot, record: TrialRecord) -> None:
+        """Take in one trial. One that was interrupted was not tried.
 
         A failure that may have been chance is not believed at first: the slot is tried once more.
         """
-        failure = FailureClass.NODE_LOST if record is None else failure_class(record)
+        failure = failure_class(record)
         if failure in INFRASTRUCTURE:
             self.lost[slot] += failure is not FailureClass.INTERRUPTED
         elif failure is not None and blame(failure) is Blame.NOBODY and slot not in self._doubted:
             self._doubted[slot] = None
-        elif record is not None:
+        else:
             self._left.append((slot, record))
             fresh = judged(one for _, one in self._left)
             self.told = {}

@@ -16,7 +16,7 @@ from ddtree_tune.core.objective import failure_class
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
 from ddtree_tune.core.tables import ABSENT, WIDTH, cut, text_table
-from ddtree_tune.core.winners import Certainty
+from ddtree_tune.core.winners import certainty_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ddtree_tune.core.plan import Plan
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
-    from ddtree_tune.core.winners import CellWinner
 
 
 def answer_lines(
@@ -207,19 +206,11 @@ def _cells(conclusion: Conclusion) -> list[str]:
             f"{cell.output_tps:.0f}" if cell.output_tps is not None else ABSENT,
             _number(cell.vs_none.ratio if cell.vs_none else None),
             _number(cell.vs_chain.ratio if cell.vs_chain else None),
-            _certainty(cell),
+            certainty_text(cell),
         )
         for cell in conclusion.cells
     ]
     return text_table(head, rows)
-
-
-def _certainty(cell: CellWinner) -> str:
-    if cell.certainty is None:
-        return "not scored"
-    if cell.certainty is Certainty.TIE and cell.rival is not None:
-        return f"tie with {cell.rival.label}"
-    return {Certainty.ONCE: "measured once"}.get(cell.certainty, cell.certainty.value)
 
 
 def _winning_plan(conclusion: Conclusion, records: Sequence[TrialRecord]) -> LaunchPlan | None:

@@ -114,3 +114,12 @@ def _certainty(
         return Certainty.ONCE, None
     close = {arm: gain.ratio for arm, gain in gains.items() if not gain.sure}
     return (Certainty.TIE, min(close, key=lambda arm: close[arm])) if close else (Certainty.SURE, None)
+
+
+def certainty_text(cell: CellWinner) -> str:
+    """How sure the winner of a cell is, for people."""
+    if cell.certainty is None:
+        return "not scored"
+    if cell.certainty is Certainty.TIE and cell.rival is not None:
+        return f"tie with {cell.rival.label}"
+    return "measured once" if cell.certainty is Certainty.ONCE else cell.certainty.value

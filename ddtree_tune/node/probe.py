@@ -104,6 +104,9 @@ async def _native_door(endpoint: Endpoint, gate: GateSpec, engine: EngineSpec, c
     That takes the model's chat template, and a prompt that costs what it costs by chat: a template
     that is not the server's would measure another prompt. It does not depend on the setting, for
     settings must be compared through one door.
+
+    Raises:
+        EngineError: it is there and fails (`ready_but_no_generation`).
     """
     folder = engine.template or engine.model
     if folder is None:
@@ -115,6 +118,11 @@ async def _native_door(endpoint: Endpoint, gate: GateSpec, engine: EngineSpec, c
     native = replace(endpoint, route=Route.GENERATE, template=folder)
     async with EngineClient(native, timeout_s=gate.deadline_s, stall_s=gate.deadline_s) as client:
         answer = await _ask(client, gate.question, CROWD_TOKENS, "probe-native")
+    if not answer.ok and answer.status_code != 404:
+        raise EngineError(
+            f"/generate must answer what the chat endpoint answers, but got {answer.error}: {answer.error_detail}",
+            FailureClass.NO_GENERATION,
+        )
     same = answer.ok and chat.prompt_tokens is not None and answer.prompt_tokens == chat.prompt_tokens
     return native if same else endpoint
 

@@ -8,10 +8,11 @@ from ddtree_tune.core.cell_table import cell_lines
 from ddtree_tune.core.headline import gain_text
 from ddtree_tune.core.page.charts import chart, hover, layer, named
 from ddtree_tune.core.page.model import Absent, Chart, Code, Section, Table
-from ddtree_tune.core.page.words import certainty_text, digits, short_id
+from ddtree_tune.core.page.words import digits, short_id
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION
 from ddtree_tune.core.tables import ABSENT, cut
+from ddtree_tune.core.winners import certainty_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

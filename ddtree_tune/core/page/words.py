@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.tables import ABSENT
-from ddtree_tune.core.winners import Certainty
 
 if TYPE_CHECKING:
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import TrialRecord
-    from ddtree_tune.core.winners import CellWinner
 
 
 def digits(value: float | None, count: int = 2) -> str:
@@ -31,15 +29,6 @@ def knobs(config: EngineConfig) -> dict[str, str]:
         "topk": ABSENT if config.topk is None else str(config.topk),
         "window": "none" if config.window is None else str(config.window),
     }
-
-
-def certainty_text(cell: CellWinner) -> str:
-    """How sure the winner of a cell is."""
-    if cell.certainty is None:
-        return "not scored"
-    if cell.certainty is Certainty.TIE and cell.rival is not None:
-        return f"tie with {cell.rival.label}"
-    return "measured once" if cell.certainty is Certainty.ONCE else cell.certainty.value
 
 
 def hours_text(seconds: float) -> str:
