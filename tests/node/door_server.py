@@ -84,6 +84,8 @@ class DoorServer:
                         self._json({"error": {"message": "unknown field"}}, 400)
                     else:
                         self._events(owner._chat(body))
+                elif self.path == "/generate" and owner.native == "broken":
+                    self._json({"error": "the scheduler is gone"}, 500)
                 elif self.path == "/generate" and owner.native:
                     self._events(owner._native(body))
                 else:
