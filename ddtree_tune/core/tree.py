@@ -8,8 +8,9 @@ is spent; a node's next sibling and its first child enter the heap when it is ta
 budget B is the first B pops of the tree at any larger budget, and the tree for topk K keeps those
 pops whose ranks are all below K.
 
-Source: DDTree, arXiv 2604.12989, section 3; github.com/liranringel/ddtree ``ddtree.py``. Ties are
-broken by insertion order, which is deterministic.
+Source: DDTree, arXiv 2604.12989, section 3; github.com/liranringel/ddtree ``ddtree.py``. Of equal
+scores the shallower node is taken first, then the one with the earlier parent, then the better rank:
+an order that a level-by-level builder can follow (``sglang_plugin/trees.py``).
 """
 
 from __future__ import annotations
@@ -57,21 +58,18 @@ def build_tree(log_probs: Sequence[Sequence[float]], budget: int) -> DraftTree:
     parents: list[int] = []
     depths: list[int] = []
     ranks: list[int] = []
-    order = 0
-    # (-score, insertion order, depth index, rank, parent, parent's score)
-    heap = [(-log_probs[0][0], order, 0, 0, 0, 0.0)]
+    # (-score, depth index, parent, rank, parent's score): the first four are the order
+    heap = [(-log_probs[0][0], 0, 0, 0, 0.0)]
     while heap and len(parents) < budget:
-        negative, _, at, rank, parent, parent_score = heapq.heappop(heap)
+        negative, at, parent, rank, parent_score = heapq.heappop(heap)
         parents.append(parent)
         depths.append(at + 1)
         ranks.append(rank)
         if rank + 1 < topk:
-            order += 1
             sibling = parent_score + log_probs[at][rank + 1]
-            heapq.heappush(heap, (-sibling, order, at, rank + 1, parent, parent_score))
+            heapq.heappush(heap, (-sibling, at, parent, rank + 1, parent_score))
         if at + 1 < depth:
-            order += 1
-            heapq.heappush(heap, (negative - log_probs[at + 1][0], order, at + 1, 0, len(parents), -negative))
+            heapq.heappush(heap, (negative - log_probs[at + 1][0], at + 1, len(parents), 0, -negative))
     return DraftTree(tuple(parents), tuple(depths), tuple(ranks))
 
 
