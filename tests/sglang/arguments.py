@@ -67,6 +67,7 @@ _SWITCHES = (
     "--disable-cuda-graph",
     "--disable-radix-cache",
     "--skip-server-warmup",
+    "--sleep-on-idle",
 )
 
 

@@ -74,6 +74,18 @@ def native(engine: Engine, one: Generation, sent: int) -> dict[str, Any]:
     return {"text": one.text(sent), "output_ids": one.ids[:sent], "meta_info": meta_info(engine, one, sent)}
 
 
+def scored(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a prefill thinks of the tokens of ``input_ids``: every one is the likeliest, the next id far behind.
+
+    As in 0.5.17, the first token asked for has no log-probability.
+    """
+    asked = body["input_ids"][body["logprob_start_len"] :]
+    tokens = [[None, asked[0], None], *([-0.1, token, None] for token in asked[1:])]
+    top = [None, *([[-0.1, token, None], [-2.5, token + 1, None]] for token in asked[1:])]
+    meta = {"prompt_tokens": len(body["input_ids"]), "input_token_logprobs": tokens, "input_top_logprobs": top}
+    return {"text": "", "output_ids": [0], "meta_info": meta}
+
+
 def stamped(reply: dict[str, Any]) -> dict[str, Any]:
     """A whole reply of ``/generate``, which also says when it was sent."""
     reply["meta_info"]["response_sent_to_client_ts"] = datetime.now(UTC).timestamp()

@@ -120,6 +120,8 @@ class Server:
         if body.get("return_logprob") and self.engine.resolved.speculates and self.engine.scenario.version == "0.5.17":
             message = "DFLASH speculative decoding does not support return_logprob yet."
             return JSONResponse({"error": {"message": message}}, 400)
+        if body.get("return_logprob"):
+            return JSONResponse(replies.scored(body))
         try:
             one = self.engine.make(
                 body["text"],

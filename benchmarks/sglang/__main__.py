@@ -1,0 +1,141 @@
+"""Measure our plugin for SGLang on the GPUs of one machine: ``python -m benchmarks.sglang run --out DIR``.
+
+run        start servers, measure, keep rows.jsonl and the servers' logs
+reference  make the prompts and their reference again, on the CPU
+report     the tables of the README from kept rows
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.sglang.measure import PARTS, Asked, Gpu
+from benchmarks.sglang.rows import Kept, Machine, Rows
+from benchmarks.sglang.serving import CONCURRENCIES, Clock, Where
+from benchmarks.sglang.settings import STOCK, TIMED, TREES, Setting, deal
+
+
+def main() -> int:
+    """Do what is asked."""
+    asked = _command().parse_args()
+    if asked.do == "reference":
+        from benchmarks.sglang import reference  # noqa: PLC0415  # the built-in engine is of no use elsewhere
+
+        reference.make()
+        return 0
+    if asked.do == "report":
+        from benchmarks.sglang import report  # noqa: PLC0415
+
+        print("\n".join(report.lines(Kept(asked.rows))))
+        return 0
+    return run(asked)
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Measure on all GPUs at once."""
+    from benchmarks.sglang.prompts import read  # noqa: PLC0415
+
+    clock = Clock(asked.budget_s)
+    signal.signal(signal.SIGTERM, lambda *_: clock.cut())
+    asked.out.mkdir(parents=True, exist_ok=True)
+    rows = Rows(asked.out / "rows.jsonl")
+    rows.add(machine())
+    stock = asked.only == "dflash"
+    what = Asked(
+        parts=tuple(asked.parts.split(",")) if asked.parts else ("lossless",) if stock else PARTS,
+        bursts=asked.bursts if asked.bursts is not None else 10 if stock else 2,
+        rounds=asked.rounds,
+        window_s=asked.window_s,
+        at_once=asked.at_once,
+        start_s=min(asked.start_s, asked.budget_s),
+        alone=("none", "chain", "chain eager") if stock else ("none", "chain", "16/4", "8/4", "64/8"),
+        concurrencies=tuple(map(int, asked.concurrencies.split(","))),
+    )
+    hands: list[list[Setting]] = [list(STOCK)] if stock else deal(asked.gpus, asked.trees, asked.timed)
+    prompts = read(asked.prompts)
+    with tempfile.TemporaryDirectory(prefix="bench-sglang-") as folder:
+        scratch = Path(folder)
+        runs = [
+            Gpu(hand, Where(gpu, tuple(asked.command.split()), scratch, scratch, args=tuple(asked.args.split())),
+                what, prompts=prompts, rows=rows, clock=clock)
+            for gpu, hand in enumerate(hands)
+        ]  # fmt: skip
+        threads = [threading.Thread(target=one.run) for one in runs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with tarfile.open(asked.out / "logs.tar.gz", "w:gz") as archive:
+            for log in sorted(scratch.glob("log-*.txt")):
+                archive.add(log, log.name)
+    print(f"{asked.out / 'rows.jsonl'}; {clock.left_s:.0f} s left")
+    return 0
+
+
+def machine() -> Machine:
+    """What this runs on."""
+    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    return Machine(
+        gpu=(gpus or "none").strip().replace("\n", "; "),
+        cpus=os.cpu_count() or 0,
+        python=platform.python_version(),
+        torch=_version("torch"),
+        utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=_said("git", "rev-parse", "--short", "HEAD"),
+    )
+
+
+def _said(*argv: str) -> str | None:
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _command() -> argparse.ArgumentParser:
+    command = argparse.ArgumentParser(prog="benchmarks.sglang", description=__doc__,
+                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parts = command.add_subparsers(dest="do", required=True)
+    parts.add_parser("reference")
+    table = parts.add_parser("report")
+    table.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one or more runs")
+    one = parts.add_parser("run")
+    one.add_argument("--out", type=Path, required=True)
+    one.add_argument("--budget-s", type=float, default=540.0, help="all of it, servers' ends included")
+    one.add_argument("--only", choices=["dflash"], help="stock SGLang alone: no plugin, no tree")
+    one.add_argument("--parts", help=f"of {','.join(PARTS)}; all where absent, lossless with --only dflash")
+    one.add_argument("--gpus", type=int, default=1)
+    one.add_argument("--trees", type=int, default=len(TREES), help="so many of the trees, the most telling first")
+    one.add_argument("--timed", type=int, default=len(TIMED), help="so many servers that write down their steps")
+    one.add_argument("--prompts", type=int, default=None, help="so many of the prompts; all where absent")
+    one.add_argument("--bursts", type=int, default=None, help="times that every 16 prompts are sent at once")
+    one.add_argument("--rounds", type=int, default=2)
+    one.add_argument("--window-s", type=float, default=3.0)
+    one.add_argument("--concurrencies", default=",".join(map(str, CONCURRENCIES)))
+    one.add_argument("--at-once", type=int, default=8, help="servers that start at the same time, per GPU")
+    one.add_argument("--start-s", type=float, default=150.0, help="launch to ready, at most")
+    one.add_argument("--command", default="python -m sglang.launch_server")
+    one.add_argument("--args", default="", help="more arguments of every server, in one word")
+    return command
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""What a measurement keeps: JSON lines, written as they come, so that a run that is cut is worth what it has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it ran; the first line of a file."""
+
+    gpu: str
+    cpus: int
+    python: str
+    torch: str | None
+    utc: str
+    commit: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """One server: came up or why not."""
+
+    setting: str
+    gpu: int
+    ready_s: float | None
+    argv: list[str]
+    effective: dict[str, Any] | None
+    differs: list[str]
+    """Knobs that the server resolved otherwise than asked."""
+    error: str | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One greedy reply."""
+
+    setting: str
+    gpu: int
+    mode: str
+    """``alone``: one after the other; ``crowd``: 16 in flight all the time; ``burst``: 16 at once and nothing after,
+    with an empty prefix cache; ``burst cached``: the same with what was there."""
+    turn: int
+    index: int
+    """Of the prompt."""
+    place: int
+    """Within its burst, in the order of sending."""
+    prompt_tokens: int
+    cached_tokens: int | None
+    ids: list[int]
+    verify_steps: int | None
+    histogram: list[int] | None
+
+    @property
+    def key(self) -> str:
+        """Names prompt and text."""
+        return reply_key(self.index, self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A reply read by the server without speculation in one prefill."""
+
+    gpu: int
+    key: str
+    index: int
+    behind: list[list[float]]
+    """[position, nats] of each token that is not the likeliest there."""
+    margins: list[list[float]]
+    """[position, nats] where the likeliest two are closest: within 0.3 nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """One repeat of one cell."""
+
+    setting: str
+    gpu: int
+    turn: int
+    concurrency: int
+    metrics: dict[str, Any]
+    """As in the JSON of ``ddtree-tune bench``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What the parts of a step took, over the steps of one batch size; medians, in milliseconds."""
+
+    setting: str
+    gpu: int
+    batch: int
+    steps: int
+    draft_ms: float | None
+    tree_ms: float | None
+    verify_ms: float | None
+    commit_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something that could not be measured."""
+
+    setting: str
+    gpu: int
+    what: str
+    error: str
+
+
+Row = TypeVar("Row", Machine, Served, Reply, Score, Speed, Steps, Failed)
+_KINDS = {kind.__name__.lower(): kind for kind in (Machine, Served, Reply, Score, Speed, Steps, Failed)}
+
+
+def reply_key(index: int, ids: Sequence[int]) -> str:
+    """Names a prompt's text."""
+    return f"{index}-{hashlib.sha256(json.dumps(list(ids)).encode()).hexdigest()[:12]}"
+
+
+class Rows:
+    """A file of rows that grows; several threads may add."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+        self._lock = threading.Lock()
+
+    def add(self, row: Row) -> None:
+        """Write one row, all of it."""
+        line = json.dumps({"kind": type(row).__name__.lower()} | asdict(row), default=str)
+        with self._lock:
+            self._file.write(line + "\n")
+            self._file.flush()
+
+
+class Kept:
+    """The rows of some files."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        """Read them; a last line that was cut is left out."""
+        self._rows: list[Any] = []
+        for path in paths:
+            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+                if line.endswith("}\n"):
+                    raw = json.loads(line)
+                    kind = _KINDS[raw.pop("kind")]
+                    self._rows.append(kind(**{field.name: raw.get(field.name) for field in fields(kind)}))
+
+    def of(self, kind: type[Row]) -> list[Row]:
+        """The rows of one kind, in order."""
+        return [row for row in self._rows if isinstance(row, kind)]
