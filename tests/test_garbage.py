@@ -13,9 +13,10 @@ from ddtree_tune.core.conclusion import Answer, conclude
 from ddtree_tune.core.engine import Algorithm, Endpoint
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.frontier import frontier
+from ddtree_tune.core.launch import winner_script
 from ddtree_tune.core.objective import Verdict
 from ddtree_tune.core.record import Origin, Proposal, TrialStatus
-from ddtree_tune.core.report import answer_lines, winner_script
+from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.core.speedup import score_against
 from ddtree_tune.core.trace import CellRun, SpecCounters, Window

@@ -29,7 +29,7 @@ from ddtree_tune.core.speedup import (
     rates,
     speedup,
 )
-from ddtree_tune.core.winners import TIE, CellWinner, cell_winner
+from ddtree_tune.core.winners import TIE, Winner, band_winner, cell_winner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
+    from ddtree_tune.core.workload import Cell
 
 
 class Answer(StrEnum):
@@ -103,8 +104,10 @@ class Conclusion:
     """The best searched setting."""
     settings: tuple[Setting, ...]
     """What the answer was drawn from, the fastest first: the finals' if there were any."""
-    cells: tuple[CellWinner, ...]
+    cells: tuple[Winner, ...]
     """One per cell of the matrix."""
+    bands: tuple[Winner, ...]
+    """One per number of requests in flight, the fewest first."""
     compared: tuple[str, ...]
     """The cells that the scores are taken over."""
     coding: tuple[CodingResult, ...]
@@ -128,9 +131,10 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     unfit, slow = _unfit(ordered, spec), _slow(ordered, spec)
     coding = coding_results(ordered)
     rows = tuple(_row(record, ordered, weights) for record in ordered)
-    winners = tuple(
-        cell_winner(cell, search, finals, unfit | {one for one in slow if _breaks(slow[one], cell.cell_id)})
-        for cell in spec.load.cells()
+    cells = spec.load.cells()
+    winners = tuple(cell_winner(cell, search, finals, unfit | _breaking(slow, [cell])) for cell in cells)
+    bands = tuple(
+        band_winner(users, mine, search, finals, unfit | _breaking(slow, mine)) for users, mine in _by_users(cells)
     )
     unfit |= {config for config, limits in slow.items() if limits}
     table = finals if _trees(finals, unfit) else search
@@ -147,6 +151,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         best_tree=best_tree,
         settings=settings,
         cells=winners,
+        bands=bands,
         compared=table.compared,
         coding=coding,
         rows=rows,
@@ -210,8 +215,19 @@ def _slow(records: Sequence[TrialRecord], spec: SweepSpec) -> dict[EngineConfig,
     return {config: broken([one for one in records if one.config == config], limits) for config in configs}
 
 
-def _breaks(limits: Iterable[Broken], cell_id: str) -> bool:
-    return any(one.cell_id == cell_id for one in limits)
+def _breaking(slow: Mapping[EngineConfig, Iterable[Broken]], cells: Iterable[Cell]) -> frozenset[EngineConfig]:
+    """Configurations that do not keep a limit in one of some cells."""
+    ids = {cell.cell_id for cell in cells}
+    return frozenset(config for config, limits in slow.items() if any(one.cell_id in ids for one in limits))
+
+
+def _by_users(cells: Iterable[Cell]) -> list[tuple[int, list[Cell]]]:
+    """The cells of each number of requests in flight, the fewest first."""
+    found: dict[int, list[Cell]] = {}
+    for cell in cells:
+        if cell.concurrency is not None:
+            found.setdefault(cell.concurrency, []).append(cell)
+    return sorted(found.items())
 
 
 def _setting(

@@ -105,29 +105,32 @@ class Measurements:
         known = zip(self.cells, scored.tolist(), strict=True)
         return tuple(cell for cell, there in known if there and self.weights[cell] > 0)
 
-    def gain(self, arm: EngineConfig, base: EngineConfig, cell: str | None = None) -> Gain | None:
+    def gain(self, arm: EngineConfig, base: EngineConfig, cells: Sequence[str] | None = None) -> Gain | None:
         """Compare two arms.
 
         Args:
             arm: the numerator.
             base: the denominator.
-            cell: over this cell alone; over all that are compared when None. A round in which an
-                arm lacks one of them does not count for that arm.
+            cells: over these alone, equally where none of them counts; over all that are compared when
+                None. A round in which an arm lacks one of them does not count for that arm.
 
         Returns:
-            None if no round measured both.
+            None if no round measured both, or there is no cell.
         """
-        if arm not in self.arms or base not in self.arms or (cell is None and not self.compared):
+        names = self.compared if cells is None else cells
+        if arm not in self.arms or base not in self.arms or not names:
             return None
-        names = self.compared if cell is None else (cell,)
-        shares = [self.weights[one] for one in names] if cell is None else [1.0]
+        shares = [self.weights[one] for one in names]
+        shares = shares if any(shares) else [1.0] * len(names)
         picked = [self.cells.index(one) for one in names]
         logs = np.average(self.logs[:, :, picked], axis=2, weights=shares)
         found = contrast(logs, self.arms.index(arm), self.arms.index(base))
         return Gain(found.ratio, found.interval, self.basis, found.rounds) if found else None
 
     def output_tps(self, arm: EngineConfig, cell: str) -> float | None:
-        """Median throughput of one arm in one cell."""
+        """Median throughput of one arm in one cell; None if it was not measured there."""
+        if arm not in self.arms:
+            return None
         logs = self.logs[self.arms.index(arm), :, self.cells.index(cell)]
         known = logs[np.isfinite(logs)]
         return float(np.exp(np.median(known))) if len(known) else None

@@ -5,12 +5,12 @@ Plain text of at most 100 columns. A number that is absent is a dash, and never 
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding_lines import coding_section, elsewhere
 from ddtree_tune.core.headline import gain_text, headline
+from ddtree_tune.core.launch import command_lines, winning_plan
 from ddtree_tune.core.measurements import Basis
 from ddtree_tune.core.objective import failure_class
 from ddtree_tune.core.record import Origin, TrialStatus
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddtree_tune.core.conclusion import Conclusion, Row
-    from ddtree_tune.core.engine import LaunchPlan
     from ddtree_tune.core.measurements import Gain
     from ddtree_tune.core.plan import Plan
     from ddtree_tune.core.record import TrialRecord
@@ -45,30 +44,17 @@ def answer_lines(
         lines += ["", "Measured again, side by side (95 % intervals)", *_finals(conclusion)]
     if conclusion.best is not None:
         lines += ["", "Best for each cell", *_cells(conclusion)]
+        lines += ["", "Best for each number of requests in flight, over its cells", *_bands(conclusion)]
     if any(one.broken for one in conclusion.settings):
         lines += ["", "Latency limits that are not kept (95th percentiles)", *_broken(conclusion)]
     if conclusion.coding:
         lines += ["", *coding_section(conclusion.coding, spec.search.pass_rate_margin)]
     hours = sum(record.seconds for record in records) / 3600
     lines += ["", f"{hours:.2f} node-hours in {len(records)} trials." + (f" Results: {root}" if root else "")]
-    plan = _winning_plan(conclusion, records)
+    plan = winning_plan(conclusion, records)
     if plan is not None:
-        lines += ["", "Launch it (winner.sh):" if root else "Launch it:", *(f"  {one}" for one in _command(plan))]
+        lines += ["", "Launch it (winner.sh):" if root else "Launch it:", *(f"  {one}" for one in command_lines(plan))]
     return lines
-
-
-def winner_script(conclusion: Conclusion, records: Sequence[TrialRecord], spec: SweepSpec) -> str | None:
-    """A shell script that launches what the sweep recommends; None if it recommends nothing."""
-    plan = _winning_plan(conclusion, records)
-    if plan is None:
-        return None
-    about = textwrap.wrap(f"Sweep {spec.name}: {headline(conclusion)}", WIDTH - 2)
-    lines = [
-        "#!/bin/sh",
-        *(f"# {line}" for line in about),
-        "# PORT and NAME may be set; the rest is what was measured.",
-    ]
-    return "\n".join((*lines, "set -eu", *_command(plan))) + "\n"
 
 
 def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
@@ -213,40 +199,19 @@ def _cells(conclusion: Conclusion) -> list[str]:
     return text_table(head, rows)
 
 
-def _winning_plan(conclusion: Conclusion, records: Sequence[TrialRecord]) -> LaunchPlan | None:
-    """The launch of the latest complete trial of what is recommended."""
-    best = conclusion.best
-    done = [one for one in records if best and one.config == best.config and one.status is TrialStatus.COMPLETE]
-    plans = [one.plan for one in sorted(done, key=lambda one: one.trial_id) if one.plan is not None]
-    return plans[-1] if plans else None
-
-
-def _command(plan: LaunchPlan) -> list[str]:
-    """Shell lines of a launch, an option a line; the trial's own port and name made variables."""
-    pairs = zip(("", *plan.argv), (*plan.argv, ""), strict=True)
-    further = set(map(str, plan.further_ports))  # the trial's own, and the server picks others by itself
-    dropped = {at for at, (flag, value) in enumerate(pairs) if "port" in flag and value in further}
-    words = [
-        _word(word, before, plan)
-        for at, (before, word) in enumerate(zip(("", *plan.argv), plan.argv, strict=False))
-        if not {at, at + 1} & dropped
+def _bands(conclusion: Conclusion) -> list[str]:
+    head = (">concurrency", "setting", ">x none", ">x chain", "how sure")
+    rows = [
+        (
+            str(band.concurrency),
+            cut(band.config.label, 32) if band.config else ABSENT,
+            _own(band.vs_none, band.config == NO_SPECULATION),
+            _own(band.vs_chain, band.config == PLAIN_CHAIN),
+            certainty_text(band),
+        )
+        for band in conclusion.bands
     ]
-    lines: list[str] = []
-    for word in words:
-        if lines and word.startswith("--"):
-            lines.append(f"  {word}")
-        else:
-            lines = [*lines[:-1], f"{lines[-1]} {word}"] if lines else [f"exec {word}"]
-    exports = [f"export {name}={_word(value, '', plan)}" for name, value in plan.env]
-    return [*exports, *(f"{line} \\" for line in lines[:-1]), lines[-1]]
-
-
-def _word(word: str, before: str, plan: LaunchPlan) -> str:
-    if word == plan.served_model_name:
-        return '"${NAME:-default}"'
-    if word == str(plan.port) and "port" in before:
-        return '"${PORT:-30000}"'
-    return shlex.quote(word)
+    return text_table(head, rows)
 
 
 def _number(value: float | None) -> str:

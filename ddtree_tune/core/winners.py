@@ -1,4 +1,4 @@
-"""The best configuration for each cell of the matrix: what an adaptive server would be told.
+"""The best configuration for each cell and for each number of users: what an adaptive server would be told.
 
 The best setting over the whole matrix is rarely the best everywhere, and where many users are
 served no speculation at all may win.
@@ -6,7 +6,7 @@ served no speculation at all may win.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from ddtree_tune.core.space import size_key
 from ddtree_tune.core.speedup import BASELINES, NO_SPECULATION, PLAIN_CHAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.measurements import Gain, Measurements
@@ -25,7 +25,7 @@ TIE = 0.01
 
 
 class Certainty(StrEnum):
-    """How well the winner of a cell is told apart from what else could run there."""
+    """How well a winner is told apart from what else could run there."""
 
     SURE = "sure"
     TIE = "tie"
@@ -35,15 +35,19 @@ class Certainty(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CellWinner:
-    """The best configuration for one cell."""
+class Winner:
+    """The best configuration for one cell, or for one number of requests in flight over all contexts."""
 
-    cell_id: str
-    context: int
+    cells: tuple[str, ...]
+    """Ids of the cells that it was chosen over; none if no speculation has no scored measurement there."""
+    context: int | None
+    """None is all of them."""
     concurrency: int | None
-    config: EngineConfig | None
+    """None in an open loop."""
+    config: EngineConfig | None = None
     """None if nothing could be compared here."""
     output_tps: float | None = None
+    """Of one cell; None over several."""
     vs_none: Gain | None = None
     vs_chain: Gain | None = None
     certainty: Certainty | None = None
@@ -51,11 +55,19 @@ class CellWinner:
     """In a tie: of a tree a baseline, of a baseline anything else."""
 
 
-def cell_winner(cell: Cell, search: Measurements, finals: Measurements, unfit: frozenset[EngineConfig]) -> CellWinner:
-    """The winner of one cell.
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of the schedule by batch size."""
 
-    A configuration that was measured once in the search displaces the best of the finals only from
-    above that one's interval.
+    least: int
+    """Requests in flight from which on it holds, up to the next step."""
+    measured: tuple[int, ...]
+    """The numbers of requests in flight that it was measured at."""
+    config: EngineConfig
+
+
+def cell_winner(cell: Cell, search: Measurements, finals: Measurements, unfit: frozenset[EngineConfig]) -> Winner:
+    """The winner of one cell.
 
     Args:
         cell: of the matrix.
@@ -63,33 +75,78 @@ def cell_winner(cell: Cell, search: Measurements, finals: Measurements, unfit: f
         finals: what was measured again; empty if nothing was.
         unfit: configurations that cannot be recommended.
     """
-    repeated = _fastest(finals, finals.arms, cell.cell_id, unfit)
+    return _picked(Winner((cell.cell_id,), cell.context, cell.concurrency), search, finals, unfit)
+
+
+def band_winner(
+    concurrency: int,
+    cells: Iterable[Cell],
+    search: Measurements,
+    finals: Measurements,
+    unfit: frozenset[EngineConfig],
+) -> Winner:
+    """The winner for one number of requests in flight, by the geometric mean over its cells.
+
+    Args:
+        concurrency: requests in flight.
+        cells: its cells.
+        search: what the search measured.
+        finals: what was measured again; empty if nothing was.
+        unfit: configurations that cannot be recommended there.
+    """
+    scored = tuple(cell.cell_id for cell in cells if search.output_tps(NO_SPECULATION, cell.cell_id) is not None)
+    counted = tuple(cell for cell in scored if search.weights[cell] > 0)
+    return _picked(Winner(counted or scored, None, concurrency), search, finals, unfit)
+
+
+def schedule(bands: Iterable[Winner]) -> tuple[Step, ...]:
+    """What to run for which number of requests in flight; neighbours that run the same are one step.
+
+    Between two numbers that were measured the winner of the smaller one holds, below the smallest its own.
+    """
+    steps: list[Step] = []
+    for band in bands:
+        if band.config is None or band.concurrency is None:
+            continue
+        if steps and steps[-1].config == band.config:
+            steps[-1] = replace(steps[-1], measured=(*steps[-1].measured, band.concurrency))
+        else:
+            steps.append(Step(band.concurrency if steps else 1, (band.concurrency,), band.config))
+    return tuple(steps)
+
+
+def _picked(empty: Winner, search: Measurements, finals: Measurements, unfit: frozenset[EngineConfig]) -> Winner:
+    """The winner over some cells; ``empty`` if nothing could be compared there.
+
+    A configuration that was measured once in the search displaces the best of the finals only from
+    above that one's interval.
+    """
+    cells = empty.cells
+    repeated = _fastest(finals, finals.arms, cells, unfit)
     others = [arm for arm in search.arms if arm not in finals.arms or repeated is None]
-    once = _fastest(search, others, cell.cell_id, unfit)
+    once = _fastest(search, others, cells, unfit)
     table, found = finals, repeated
     if once is not None and (repeated is None or once[1].ratio > _ceiling(repeated[1])):
         table, found = search, once
     if found is None:
-        return CellWinner(cell.cell_id, cell.context, cell.concurrency, None)
+        return empty
     config, gain = found
-    certainty, rival = _certainty(table, config, cell.cell_id, unfit)
-    return CellWinner(
-        cell.cell_id,
-        cell.context,
-        cell.concurrency,
-        config,
-        output_tps=table.output_tps(config, cell.cell_id),
+    certainty, rival = _certainty(table, config, cells, unfit)
+    return replace(
+        empty,
+        config=config,
+        output_tps=table.output_tps(config, cells[0]) if len(cells) == 1 else None,
         vs_none=gain,
-        vs_chain=table.gain(config, PLAIN_CHAIN, cell.cell_id),
+        vs_chain=table.gain(config, PLAIN_CHAIN, cells),
         certainty=certainty,
         rival=rival,
     )
 
 
 def _fastest(
-    table: Measurements, arms: Iterable[EngineConfig], cell: str, unfit: frozenset[EngineConfig]
+    table: Measurements, arms: Iterable[EngineConfig], cells: Sequence[str], unfit: frozenset[EngineConfig]
 ) -> tuple[EngineConfig, Gain] | None:
-    gains = {arm: table.gain(arm, NO_SPECULATION, cell) for arm in arms if arm not in unfit}
+    gains = {arm: table.gain(arm, NO_SPECULATION, cells) for arm in arms if arm not in unfit}
     known = {arm: gain for arm, gain in gains.items() if gain is not None}
     if not known:
         return None
@@ -103,23 +160,23 @@ def _ceiling(gain: Gain) -> float:
 
 
 def _certainty(
-    table: Measurements, winner: EngineConfig, cell: str, unfit: frozenset[EngineConfig]
+    table: Measurements, winner: EngineConfig, cells: Sequence[str], unfit: frozenset[EngineConfig]
 ) -> tuple[Certainty, EngineConfig | None]:
     """How sure the winner is, and of a tie with what."""
     searched = winner not in BASELINES
     others = [arm for arm in table.arms if arm != winner and arm not in unfit]
     others = [arm for arm in others if not (searched and arm not in BASELINES)]
-    gains = {arm: gain for arm in others if (gain := table.gain(winner, arm, cell)) is not None}
+    gains = {arm: gain for arm in others if (gain := table.gain(winner, arm, cells)) is not None}
     if not gains or any(gain.sure is None for gain in gains.values()):
         return Certainty.ONCE, None
     close = {arm: gain.ratio for arm, gain in gains.items() if not gain.sure}
     return (Certainty.TIE, min(close, key=lambda arm: close[arm])) if close else (Certainty.SURE, None)
 
 
-def certainty_text(cell: CellWinner) -> str:
-    """How sure the winner of a cell is, for people."""
-    if cell.certainty is None:
+def certainty_text(winner: Winner) -> str:
+    """How sure a winner is, for people."""
+    if winner.certainty is None:
         return "not scored"
-    if cell.certainty is Certainty.TIE and cell.rival is not None:
-        return f"tie with {cell.rival.label}"
-    return "measured once" if cell.certainty is Certainty.ONCE else cell.certainty.value
+    if winner.certainty is Certainty.TIE and winner.rival is not None:
+        return f"tie with {winner.rival.label}"
+    return "measured once" if winner.certainty is Certainty.ONCE else winner.certainty.value

@@ -1,4 +1,4 @@
-"""The report of a results folder: ``report.html`` and ``winner.sh``, made from what lies there.
+"""The report of a results folder: ``report.html`` and the winner's files, made from what lies there.
 
 It reads Parquet and the spec and touches no node, so it may run beside a sweep, at any moment of it.
 """
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.errors import SpecError, StoreError
+from ddtree_tune.core.launch import winner_script
+from ddtree_tune.core.manifest import winner_manifest
 from ddtree_tune.core.page.build import build
 from ddtree_tune.core.page.html import DRAW, html
 from ddtree_tune.core.record import Fingerprint
-from ddtree_tune.core.report import answer_lines, winner_script
+from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.store import Store
 
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
     from ddtree_tune.core.conclusion import Conclusion
     from ddtree_tune.core.record import TrialRecord
 
-REPORT, WINNER = "report.html", "winner.sh"
+REPORT = "report.html"
+WINNER = {"winner.sh": winner_script, "winner.yaml": winner_manifest}
+"""What launches the winner, by the file that it is written to."""
 
 
 def report_command(folder: Path) -> int:
-    """Make both files of a folder anew, and print the answer.
+    """Make the files of a folder anew, and print the answer.
 
     Raises:
         SpecError: the folder holds no sweep.
@@ -49,7 +53,7 @@ def report_command(folder: Path) -> int:
 
 
 def write_report(store: Store, records: Sequence[TrialRecord], conclusion: Conclusion, spec: SweepSpec) -> str | None:
-    """Write the page, and the winner's command if there is a winner.
+    """Write the page, and what launches the winner if there is one.
 
     Args:
         store: the results folder.
@@ -65,9 +69,9 @@ def write_report(store: Store, records: Sequence[TrialRecord], conclusion: Concl
     """
     page = build(records, conclusion, spec, spec_text=store.read_spec(), driver=_driver(store))
     store.write_text(REPORT, html(page, script()))
-    winner = winner_script(conclusion, records, spec)
-    if winner is not None:
-        store.write_text(WINNER, winner)
+    for name, make in WINNER.items():
+        if (text := make(conclusion, records, spec)) is not None:
+            store.write_text(name, text)
     return page.partial
 
 

@@ -198,7 +198,8 @@ def test_the_folder_is_whole(story):
     tables = [file for file in files if file.suffix == ".parquet"]
     assert all(set(pq.read_table(file)["trial_id"].to_pylist()) <= {file.stem} for file in tables)
     assert {one.name for one in story.folder.iterdir()} == {
-        "sweep.yaml", "fingerprint.json", "winner.sh", "report.html", "trials", "cells", "requests", "attempts", "logs",
+        "sweep.yaml", "fingerprint.json", "winner.sh", "winner.yaml", "report.html",
+        "trials", "cells", "requests", "attempts", "logs",
     }  # fmt: skip
 
 

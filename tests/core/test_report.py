@@ -1,17 +1,16 @@
 """What is printed: the answer in sentences, what failed with its reason, and a command to paste."""
 
-import subprocess
 from dataclasses import replace
 
 import pytest
 
 from ddtree_tune.core.conclusion import conclude
-from ddtree_tune.core.engine import Difference, LaunchPlan
+from ddtree_tune.core.engine import Difference
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.headline import headline
 from ddtree_tune.core.plan import plan as plan_of
 from ddtree_tune.core.record import Origin
-from ddtree_tune.core.report import answer_lines, plan_lines, winner_script
+from ddtree_tune.core.report import answer_lines, plan_lines
 from ddtree_tune.core.search_spec import FinalSpec
 from ddtree_tune.core.tables import WIDTH, cut, text_table
 from ddtree_tune.node.search import Study
@@ -33,6 +32,7 @@ def test_a_clear_winner_is_named_with_both_gains_and_their_basis():
     page = "\n".join(lines)
     assert "Measured again" in page
     assert "Best for each cell" in page
+    assert "Best for each number of requests in flight, over its cells" in page
     assert "/results/small-1" in page
 
 
@@ -123,44 +123,6 @@ def test_no_line_is_wider_than_the_page_whatever_the_sweep():
     assert len(lines) > 30
     assert max(map(len, lines)) <= WIDTH
     assert sum(line.endswith("failed: hang_no_progress") for line in lines) > 1
-
-
-def test_the_script_runs_the_winners_command_with_port_and_name_from_outside(tmp_path):
-    trials = [*search(), *finals()]
-    script = winner_script(conclude(trials, SWEEP), trials, SWEEP)
-    echo = tmp_path / "python"
-    echo.write_text('#!/bin/sh\nprintf "%s\\n" "$A" "$@"\n')
-    echo.chmod(0o755)
-    path = tmp_path / "winner.sh"
-    path.write_text(script)
-    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PORT": "31000"}
-    done = subprocess.run(["sh", str(path)], env=env, capture_output=True, text=True, check=True)
-    expected = ["b c", "-m", "ddtree_tune.builtin", "--budget", "8", "--host", "127.0.0.1", "--port", "31000"]
-    assert done.stdout.splitlines() == [*expected, "--served-model-name", "default"]
-    assert "40123" not in script
-    assert "nonce" not in script
-
-
-def test_the_ports_of_the_trial_stay_out_of_the_winners_command():
-    plan = LaunchPlan(
-        ("python", "-m", "sglang.launch_server", "--port", "30100", "--nccl-port", "30101", "--page-size", "1"),
-        (("SGLANG_DDTREE_MAX_TOPK", "4"),),
-        "127.0.0.1",
-        30100,
-        "nonce",
-        (30101, 30333),
-    )
-    trials = [replace(one, plan=plan) for one in (*search(), *finals())]
-    script = winner_script(conclude(trials, SWEEP), trials, SWEEP)
-    assert "nccl" not in script
-    assert "export SGLANG_DDTREE_MAX_TOPK=4" in script
-    assert script.rstrip().endswith("--page-size 1")
-    assert '--port "${PORT:-30000}"' in script
-
-
-def test_without_a_winner_there_is_no_script():
-    lost = [record(SWEEP, proposal(1, NONE, Origin.BASELINE), failure=FailureClass.STARTUP_OOM)]
-    assert winner_script(conclude(lost, SWEEP), lost, SWEEP) is None
 
 
 def test_the_plan_counts_what_will_run():

@@ -11,6 +11,7 @@ import vl_convert
 from ddtree_tune.cli import main
 from ddtree_tune.core.headline import headline
 from ddtree_tune.core.page.html import DRAW
+from ddtree_tune.node.report_file import WINNER
 from ddtree_tune.node.results import load
 from ddtree_tune.node.store import Store
 from tests.builders import FINGERPRINT, SPEC
@@ -35,7 +36,8 @@ def golden(tmp_path_factory):
     """The kept sweep with its report made anew, by the command in a process of its own."""
     root = tmp_path_factory.mktemp("kept") / "laptop"
     shutil.copytree(GOLDEN, root)
-    (root / "winner.sh").unlink()
+    for name in WINNER:
+        (root / name).unlink()
     blocked = f"import sys; sys.modules.update(dict.fromkeys({ELSEWHERE!r})); from ddtree_tune.cli import main; "
     code = f"{blocked}sys.exit(main(['report', {str(root)!r}]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -43,12 +45,12 @@ def golden(tmp_path_factory):
     return root, done.stdout
 
 
-def test_the_command_makes_both_files_and_prints_the_answer_without_ray_or_a_node(golden):
+def test_the_command_makes_the_files_and_prints_the_answer_without_ray_or_a_node(golden):
     root, said = golden
     results = load(root)
     assert " ".join(said.split()).startswith(headline(results.conclusion()))
     assert said.endswith(f"\nReport: {root}/report.html\n")
-    assert (root / "winner.sh").read_text() == (GOLDEN / "winner.sh").read_text()
+    assert all((root / name).read_text() == (GOLDEN / name).read_text() for name in WINNER)
     assert {one.name for one in root.iterdir()} == {one.name for one in GOLDEN.iterdir()} | {"report.html"}
 
 
@@ -79,7 +81,7 @@ def test_a_running_sweep_has_a_report_that_says_so(tmp_path, capsys):
     assert "No answer: no setting completed every cell" in said
     assert "Partial: 2 of 8 settings and 0 of 8 repeated measurements are in." in said
     assert 'role="status">Partial: 2 of 8' in (root / "report.html").read_text()
-    assert not (root / "winner.sh").exists()
+    assert not [name for name in WINNER if (root / name).exists()]
     folder(root, [*search(), *finals()])
     assert main(["report", str(root)]) == 0
     assert "Run budget 16, topk 4, window 64" in (root / "winner.sh").read_text().replace("\n# ", " ")

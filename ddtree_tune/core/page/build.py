@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from ddtree_tune.core.conclusion import Answer
 from ddtree_tune.core.headline import gain_text, headline
+from ddtree_tune.core.launch import winner_script
+from ddtree_tune.core.manifest import winner_manifest
 from ddtree_tune.core.page.acceptance_section import acceptance_section
 from ddtree_tune.core.page.cells_section import cells_section
 from ddtree_tune.core.page.coding_section import coding_section
@@ -17,7 +19,7 @@ from ddtree_tune.core.page.progress import why_partial
 from ddtree_tune.core.page.provenance_section import provenance_section
 from ddtree_tune.core.page.trials_section import trials_section
 from ddtree_tune.core.page.words import hours_text
-from ddtree_tune.core.report import answer_lines, winner_script
+from ddtree_tune.core.report import answer_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,9 +86,10 @@ def _figures(records: Sequence[TrialRecord], conclusion: Conclusion) -> tuple[Fi
 
 
 def _launch(records: Sequence[TrialRecord], conclusion: Conclusion, spec: SweepSpec) -> Section:
-    """The command to paste, and the answer as the command line prints it."""
-    script = winner_script(conclusion, records, spec)
-    lines = "\n".join(answer_lines(conclusion, records, spec)).strip()
+    """The command to paste, the same for Kubernetes, and the answer as the command line prints it."""
+    script, manifest = (make(conclusion, records, spec) for make in (winner_script, winner_manifest))
     winner = Absent("There is nothing to launch: the sweep recommends no setting.") if script is None else Code(script)
-    how = "winner.sh: the measured command of what to run; PORT and NAME may be set."
-    return Section("launch", "Launch it", how, (winner, Code(lines, "The answer as text")))
+    deployed = () if manifest is None else (Code(manifest, "winner.yaml: the same for Kubernetes"),)
+    lines = "\n".join(answer_lines(conclusion, records, spec)).strip()
+    how = "winner.sh: the measured command of what to run; HOST, PORT and NAME may be set."
+    return Section("launch", "Launch it", how, (winner, *deployed, Code(lines, "The answer as text")))

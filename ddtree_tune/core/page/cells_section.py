@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.conclusion import Conclusion
     from ddtree_tune.core.page.charts import Row
     from ddtree_tune.core.record import TrialRecord
-    from ddtree_tune.core.winners import CellWinner
+    from ddtree_tune.core.winners import Winner
 
 _HOW = (
     "What to run where contexts and numbers of users are known: one winner per cell, and how much faster it is than no "
@@ -53,7 +53,23 @@ def cells_section(records: Sequence[TrialRecord], conclusion: Conclusion) -> Sec
         ),
     )
     heat_map = Chart("Winner and gain over no speculation", _heat_map(conclusion.cells))
-    return Section("cells", title, _HOW, (heat_map, table, *_broken(conclusion), *details))
+    return Section("cells", title, _HOW, (heat_map, table, _bands(conclusion), *_broken(conclusion), *details))
+
+
+def _bands(conclusion: Conclusion) -> Table:
+    """What is best for each number of requests in flight."""
+    rows = tuple(
+        (
+            str(band.concurrency),
+            band.config.label if band.config else ABSENT,
+            _over_none(band),
+            gain_text(band.vs_chain),
+            certainty_text(band),
+        )
+        for band in conclusion.bands
+    )
+    head = (">in flight", "setting", ">x no speculation", ">x plain chain", "how sure")
+    return Table(head, rows, "Best for each number of requests in flight, over its contexts")
 
 
 def _broken(conclusion: Conclusion) -> Iterator[Table]:
@@ -78,7 +94,7 @@ def _details(records: Sequence[TrialRecord], conclusion: Conclusion) -> Iterator
             yield Code("\n".join(lines), f"Latencies, counts and flags of {config.label}, trial {short_id(record)}")
 
 
-def _heat_map(cells: Sequence[CellWinner]) -> dict[str, object]:
+def _heat_map(cells: Sequence[Winner]) -> dict[str, object]:
     top = max((cell.vs_none.ratio for cell in cells if cell.vs_none), default=1.0)
     high = max(top, 1.2)
     rows = [_row(cell, high) for cell in cells]
@@ -114,7 +130,7 @@ def _heat_map(cells: Sequence[CellWinner]) -> dict[str, object]:
     )
 
 
-def _row(cell: CellWinner, high: float) -> Row:
+def _row(cell: Winner, high: float) -> Row:
     gain = cell.vs_none.ratio if cell.vs_none else None
     return {
         "context": str(cell.context),
@@ -129,13 +145,13 @@ def _row(cell: CellWinner, high: float) -> Row:
     }
 
 
-def _over_none(cell: CellWinner) -> str:
+def _over_none(cell: Winner) -> str:
     """The gain with its interval; no speculation has none over itself."""
     return digits(1.0) if cell.config == NO_SPECULATION else gain_text(cell.vs_none)
 
 
-def _arrival(cell: CellWinner) -> str:
+def _arrival(cell: Winner) -> str:
     """Requests in flight, or the rate of an open loop."""
     if cell.concurrency is not None:
         return str(cell.concurrency)
-    return f"{cell.cell_id.rpartition('_r')[2]} per s"
+    return f"{cell.cells[0].rpartition('_r')[2]} per s"

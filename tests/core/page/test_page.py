@@ -139,7 +139,8 @@ def test_the_golden_sweep_shows_what_core_says(golden, golden_page):
     assert len(points) == scored > 100
     rings = [one["data"]["values"] for chart in ("chart-1", "chart-2") for one in drawn[chart]["layer"][3:4]]
     assert sum(map(len, rings)) == sum(point.on_frontier for point in frontier(golden.records)) > 0
-    cells = rows(shown["cells"])
+    cells, bands = rows(shown["cells"]), rows(shown["cells"], 1)
+    assert [row[:2] for row in bands] == [[str(one.concurrency), one.config.label] for one in conclusion.bands]
     assert [row[2] for row in cells] == [one.config.label for one in conclusion.cells]
     assert [row[4] for row in cells if row[2] != "no speculation"] == [
         gain_text(one.vs_none) for one in conclusion.cells if one.config != NONE
@@ -205,8 +206,11 @@ def test_latencies_and_limits_of_what_to_run_stand_below_the_winners():
         + "objective: {slos: [{concurrency: 8, ttft_p95_s: 0.15}]}\n"
     )
     shown = sections(page([*search(), *finals()], spec(text))[0])["cells"]
-    assert [one.text for one in shown.find("caption")] == ["Latency limits that are not kept (95th percentiles)"]
-    broken_limits = rows(shown, 1)
+    assert [one.text for one in shown.find("caption")] == [
+        "Best for each number of requests in flight, over its contexts",
+        "Latency limits that are not kept (95th percentiles)",
+    ]
+    broken_limits = rows(shown, 2)
     assert len(broken_limits) == 8
     assert {tuple(row[2:]) for row in broken_limits} == {("ttft_p95_s", "0.2", "0.15")}
     kept = sections(page([*search(), *finals()])[0])["cells"]
