@@ -66,6 +66,8 @@ class Setting:
     vs_chain: Gain | None
     vs_unrestricted: Gain | None
     """Over the chain without the trees' limits; None where that is no baseline."""
+    output_tps: tuple[tuple[str, float], ...]
+    """(cell, median throughput) of every cell that was scored, in the order of the matrix."""
     accept_len: float | None
     """Mean of the cells' acceptance lengths, tokens per step."""
     coding: CodingResult | None
@@ -246,6 +248,7 @@ def _setting(
         vs_none=table.gain(config, NO_SPECULATION),
         vs_chain=table.gain(config, PLAIN_CHAIN),
         vs_unrestricted=table.gain(config, UNRESTRICTED_CHAIN),
+        output_tps=tuple((cell, tps) for cell in table.cells if (tps := table.output_tps(config, cell)) is not None),
         accept_len=sum(lengths) / len(lengths) if lengths else None,
         coding=next((one for one in coding if one.config == config), None),
         broken=limits,

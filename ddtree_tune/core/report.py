@@ -13,9 +13,10 @@ from ddtree_tune.core.headline import gain_text, headline
 from ddtree_tune.core.launch import command_lines, winning_plan
 from ddtree_tune.core.measurements import Basis
 from ddtree_tune.core.objective import failure_class
+from ddtree_tune.core.price import setting_costs
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
-from ddtree_tune.core.tables import ABSENT, WIDTH, cut, text_table
+from ddtree_tune.core.tables import ABSENT, WIDTH, cut, money, text_table
 from ddtree_tune.core.winners import certainty_text
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.conclusion import Conclusion, Row
     from ddtree_tune.core.measurements import Gain
     from ddtree_tune.core.plan import Plan
+    from ddtree_tune.core.price import PriceSpec
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
 
@@ -43,14 +45,18 @@ def answer_lines(
     if any(one.vs_none and one.vs_none.basis is Basis.FINALS for one in conclusion.settings):
         lines += ["", "Measured again, side by side (95 % intervals)", *_finals(conclusion)]
     if conclusion.best is not None:
-        lines += ["", "Best for each cell", *_cells(conclusion)]
+        lines += ["", "Best for each cell", *_cells(conclusion, spec.price)]
         lines += ["", "Best for each number of requests in flight, over its cells", *_bands(conclusion)]
     if any(one.broken for one in conclusion.settings):
         lines += ["", "Latency limits that are not kept (95th percentiles)", *_broken(conclusion)]
     if conclusion.coding:
         lines += ["", *coding_section(conclusion.coding, spec.search.pass_rate_margin)]
-    hours = sum(record.seconds for record in records) / 3600
-    lines += ["", f"{hours:.2f} node-hours in {len(records)} trials." + (f" Results: {root}" if root else "")]
+    if spec.price is not None and conclusion.settings:
+        lines += ["", *_costs(conclusion, spec, spec.price)]
+    seconds = sum(record.seconds for record in records)
+    spent = f", {money(spec.price.of(seconds))} {spec.price.currency}" if spec.price else ""
+    where = f" Results: {root}" if root else ""
+    lines += ["", f"{seconds / 3600:.2f} node-hours in {len(records)} trials{spent}.{where}"]
     plan = winning_plan(conclusion, records)
     if plan is not None:
         lines += ["", "Launch it (winner.sh):" if root else "Launch it:", *(f"  {one}" for one in command_lines(plan))]
@@ -69,7 +75,7 @@ def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
         f"{plan.cells} cells each: contexts {_listed(load.contexts)}; concurrency {_listed(load.concurrency)}"
         + (f"; {load.repeats} repeats" if load.repeats > 1 else ""),
         f"coding: {spec.coding.problems}" if spec.coding else "coding: none",
-        f"about {_node_time(plan.node_s)}: {plan.trial_s:.0f} s a trial"
+        f"about {_node_time(plan.node_s)}{_spent(spec, plan)}: {plan.trial_s:.0f} s a trial"
         + (f", {plan.final_s:.0f} s a final" if plan.finals else "")
         + ("" if plan.measured else "; a rough estimate, replaced by measured times as trials end"),
         *_saved(spec, plan),
@@ -85,6 +91,10 @@ def _saved(spec: SweepSpec, plan: Plan) -> list[str]:
     after = f"the first {first} cells" if first > 1 else "the first cell"
     most = f"at most {_node_time(plan.saved_s)}, if every proposal of the search were stopped"
     return [f"of which stopping behind after {after} saves {most}"]
+
+
+def _spent(spec: SweepSpec, plan: Plan) -> str:
+    return f" ({spec.price.of(plan.node_s):.0f} {spec.price.currency})" if spec.price else ""
 
 
 def _node_time(seconds: float) -> str:
@@ -182,14 +192,16 @@ def _own(gain: Gain | None, itself: bool) -> str:
     return _number(1.0) if itself and gain is not None else gain_text(gain)
 
 
-def _cells(conclusion: Conclusion) -> list[str]:
-    head = (">context", ">concurrency", "setting", ">tok/s", ">x none", ">x chain", "how sure")
+def _cells(conclusion: Conclusion, price: PriceSpec | None) -> list[str]:
+    cost = (f">{price.currency}/M",) if price else ()
+    head = (">context", ">concurrency", "setting", ">tok/s", *cost, ">x none", ">x chain", "how sure")
     rows = [
         (
             str(cell.context),
             str(cell.concurrency) if cell.concurrency is not None else ABSENT,
             cut(cell.config.label, 32) if cell.config else ABSENT,
             f"{cell.output_tps:.0f}" if cell.output_tps is not None else ABSENT,
+            *((money(price.per_million(cell.output_tps)) if cell.output_tps else ABSENT,) if price else ()),
             _number(cell.vs_none.ratio if cell.vs_none else None),
             _number(cell.vs_chain.ratio if cell.vs_chain else None),
             certainty_text(cell),
@@ -197,6 +209,19 @@ def _cells(conclusion: Conclusion) -> list[str]:
         for cell in conclusion.cells
     ]
     return text_table(head, rows)
+
+
+def _costs(conclusion: Conclusion, spec: SweepSpec, price: PriceSpec) -> list[str]:
+    """What a million output tokens cost under each setting, and in which cell least and most."""
+    head = ("setting", ">mean", ">least", "in cell", ">most", "in cell")
+    rows = []
+    for one in setting_costs(conclusion, price, spec.weights()):
+        ordered = sorted(one.cells, key=lambda cell: cell[1])
+        ends = [(money(cost), cell) for cell, cost in (ordered[0], ordered[-1])] if ordered else [(ABSENT, ABSENT)] * 2
+        mean = money(one.mean) if one.mean is not None else ABSENT
+        rows.append((cut(one.config.label, 32), mean, *ends[0], *ends[1]))
+    said = f"{price.currency} per million output tokens, at {price.per_node_hour:g} a node-hour"
+    return [f"{said}; mean: spread over the {len(conclusion.compared)} cells as they count", *text_table(head, rows)]
 
 
 def _bands(conclusion: Conclusion) -> list[str]:

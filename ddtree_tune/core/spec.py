@@ -17,6 +17,7 @@ from ddtree_tune.core.engine_spec import EngineSpec
 from ddtree_tune.core.errors import SpecError
 from ddtree_tune.core.fields import Positive, Seconds, Strict
 from ddtree_tune.core.objective_spec import ObjectiveSpec
+from ddtree_tune.core.price import PriceSpec  # noqa: TC001 - pydantic reads it
 from ddtree_tune.core.search_spec import SearchSpec
 from ddtree_tune.core.workload import Cell, Ends, load_matrix
 from ddtree_tune.core.yaml_text import read_mapping, sentence
@@ -208,6 +209,8 @@ class SweepSpec(Strict):
     """What counts: the geometric mean of the cells' gains over no speculation, within what users accept."""
     search: SearchSpec = SearchSpec()
     """What is tried."""
+    price: PriceSpec | None = None
+    """What a node costs; without it no cost is told."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

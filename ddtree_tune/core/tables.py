@@ -35,3 +35,8 @@ def cut(text: str, width: int = WIDTH) -> str:
     """Text on one line that fits, its end marked where some is left off."""
     line = " ".join(text.splitlines()) if "\n" in text else text
     return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def money(amount: float) -> str:
+    """An amount with two digits behind the point, and with three digits in all where it is small."""
+    return f"{amount:.2f}" if amount >= 1 else f"{amount:.3g}"

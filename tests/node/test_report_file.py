@@ -62,7 +62,7 @@ def test_the_page_holds_all_that_draws_it_and_fits_into_a_mail(golden):
     assert "vegaEmbed" in DRAW
     assert "This chart could not be drawn: " in script
     assert "<!--" not in script
-    assert len(sections(root)) == 10
+    assert len(sections(root)) == 11
 
 
 def test_every_chart_is_drawn_with_a_mark_for_each_row(golden):

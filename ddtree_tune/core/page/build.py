@@ -11,7 +11,7 @@ from ddtree_tune.core.manifest import winner_manifest
 from ddtree_tune.core.page.acceptance_section import acceptance_section
 from ddtree_tune.core.page.cells_section import cells_section
 from ddtree_tune.core.page.coding_section import coding_section
-from ddtree_tune.core.page.costs_section import energy_section, time_section
+from ddtree_tune.core.page.costs_section import cost_section, energy_section, time_section
 from ddtree_tune.core.page.failures_section import failures_section
 from ddtree_tune.core.page.frontier_section import frontier_section
 from ddtree_tune.core.page.model import Absent, Code, Figure, Page, Section
@@ -19,7 +19,9 @@ from ddtree_tune.core.page.progress import why_partial
 from ddtree_tune.core.page.provenance_section import provenance_section
 from ddtree_tune.core.page.trials_section import trials_section
 from ddtree_tune.core.page.words import hours_text
+from ddtree_tune.core.price import setting_costs
 from ddtree_tune.core.report import answer_lines
+from ddtree_tune.core.tables import money
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,15 +53,16 @@ def build(
         question=spec.question,
         answer=headline(conclusion),
         partial=why_partial(records, spec),
-        figures=_figures(records, conclusion),
+        figures=_figures(records, conclusion, spec),
         sections=(
             frontier_section(records, conclusion),
-            cells_section(records, conclusion),
+            cells_section(records, conclusion, spec.price),
             acceptance_section(records, conclusion, spec),
             trials_section(conclusion, spec),
             coding_section(records, conclusion, spec),
             failures_section(conclusion),
-            time_section(records),
+            time_section(records, spec.price),
+            cost_section(conclusion, spec),
             energy_section(records),
             _launch(records, conclusion, spec),
             provenance_section(records, spec, spec_text, driver),
@@ -67,8 +70,8 @@ def build(
     )
 
 
-def _figures(records: Sequence[TrialRecord], conclusion: Conclusion) -> tuple[Figure, ...]:
-    """The numbers on top: gains of the best tree, problems passed, node time."""
+def _figures(records: Sequence[TrialRecord], conclusion: Conclusion, spec: SweepSpec) -> tuple[Figure, ...]:
+    """The numbers on top: gains of the best tree, problems passed, cost of tokens, node time."""
     figures: list[Figure] = []
     tree = conclusion.best_tree
     if tree is not None and conclusion.answer is not Answer.NOTHING:
@@ -81,6 +84,10 @@ def _figures(records: Sequence[TrialRecord], conclusion: Conclusion) -> tuple[Fi
     coding = conclusion.best.coding if conclusion.best else None
     if coding is not None and coding.rate.attempted:
         figures.append(Figure(f"{coding.rate.passed}/{coding.rate.attempted}", "problems passed by what to run"))
+    if spec.price is not None and conclusion.best is not None:
+        costs = {one.config: one.mean for one in setting_costs(conclusion, spec.price, spec.weights())}
+        if (mean := costs[conclusion.best.config]) is not None:
+            figures.append(Figure(f"{money(mean)} {spec.price.currency}", "per million output tokens of what to run"))
     figures.append(Figure(hours_text(sum(record.seconds for record in records)), f"node time, {len(records)} trials"))
     return tuple(figures)
 

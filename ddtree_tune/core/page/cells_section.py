@@ -11,7 +11,7 @@ from ddtree_tune.core.page.model import Absent, Chart, Code, Section, Table
 from ddtree_tune.core.page.words import digits, short_id
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION
-from ddtree_tune.core.tables import ABSENT, cut
+from ddtree_tune.core.tables import ABSENT, cut, money
 from ddtree_tune.core.winners import certainty_text
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.conclusion import Conclusion
     from ddtree_tune.core.page.charts import Row
+    from ddtree_tune.core.price import PriceSpec
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.winners import Winner
 
@@ -31,20 +32,30 @@ _DARK = 0.6
 """Share of the colours' range above which letters are white."""
 
 
-def cells_section(records: Sequence[TrialRecord], conclusion: Conclusion) -> Section:
+def cells_section(records: Sequence[TrialRecord], conclusion: Conclusion, price: PriceSpec | None) -> Section:
     """A heat map, the same as a table with intervals, limits that are not kept, and all numbers of what matters."""
     title, details = "Best for each cell", tuple(_details(records, conclusion))
     if not any(cell.config for cell in conclusion.cells):
         why = Absent(f"No cell has a winner: {conclusion.why or 'none was compared'}.")
         return Section("cells", title, _HOW, (why, *details))
     table = Table(
-        (">context", ">in flight", "setting", ">tok/s", ">x no speculation", ">x plain chain", "how sure"),
+        (
+            ">context",
+            ">in flight",
+            "setting",
+            ">tok/s",
+            *((f">{price.currency} per million",) if price else ()),
+            ">x no speculation",
+            ">x plain chain",
+            "how sure",
+        ),
         tuple(
             (
                 str(cell.context),
                 _arrival(cell),
                 cell.config.label if cell.config else ABSENT,
                 digits(cell.output_tps, 0),
+                *((money(price.per_million(cell.output_tps)) if cell.output_tps else ABSENT,) if price else ()),
                 _over_none(cell),
                 gain_text(cell.vs_chain),
                 certainty_text(cell),

@@ -1,4 +1,4 @@
-"""What the sweep cost: node time by use, and the GPUs' energy where it was measured."""
+"""What the sweep and its tokens cost: node time by use, money where the spec has a price, energy where measured."""
 
 from __future__ import annotations
 
@@ -11,24 +11,33 @@ from ddtree_tune.core.page.charts import chart, hover, layer, named, number, pal
 from ddtree_tune.core.page.model import Absent, Chart, Section, Table, Text
 from ddtree_tune.core.page.trials_section import COLOURS
 from ddtree_tune.core.page.words import digits, hours_text, short_id
+from ddtree_tune.core.price import setting_costs
 from ddtree_tune.core.speedup import BASELINES
+from ddtree_tune.core.tables import ABSENT, money
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddtree_tune.core.conclusion import Conclusion
     from ddtree_tune.core.metrics import CellMetrics
     from ddtree_tune.core.page.charts import Row
     from ddtree_tune.core.page.model import Block
+    from ddtree_tune.core.price import PriceSpec
     from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.spec import SweepSpec
 
 _HOW_TIME = "Node time is the money: every second between a trial's launch and its stop, by what it went into."
 _HOW_ENERGY = "Energy of all GPUs of a node per output token, over the measured windows and not the time between them."
+_HOW_COST = (
+    "The price of a node over what it gives: per_node_hour / (3600 x tok/s) x 10^6. Prompts are in it, for the whole "
+    "of the node's time is; idle time between requests is not."
+)
 _USES = {"launch": "loading", "gate": "gate", "load": "load", "coding": "coding", "stop": "stop"}
 _BROKEN = "failed"
 _KINDS = {**COLOURS, _BROKEN: "#b91c1c"}
 
 
-def time_section(records: Sequence[TrialRecord]) -> Section:
+def time_section(records: Sequence[TrialRecord], price: PriceSpec | None) -> Section:
     """Node time by stage and by what kind of trial it went into."""
     title = "Node time by use"
     spent: dict[tuple[str, str], float] = {}
@@ -66,8 +75,58 @@ def time_section(records: Sequence[TrialRecord]) -> Section:
         ("use", ">node time", ">share"),
         tuple((use, hours_text(seconds), f"{seconds / total:.0%}") for use, seconds in by_use.items()),
     )
-    said = Text(f"{hours_text(total)} of node time in {len(records)} trials.")
+    money_spent = f", {money(price.of(total))} {price.currency}" if price else ""
+    said = Text(f"{hours_text(total)} of node time in {len(records)} trials{money_spent}.")
     return Section("time", title, _HOW_TIME, (said, Chart("Node time", bars), table))
+
+
+def cost_section(conclusion: Conclusion, spec: SweepSpec) -> Section:
+    """What a million output tokens cost under each setting, cell by cell."""
+    title = "Cost of tokens"
+    if spec.price is None:
+        return Section("cost", title, _HOW_COST, (Absent("The spec names no price of a node (price.per_node_hour)."),))
+    costs = setting_costs(conclusion, spec.price, spec.weights())
+    if not any(one.cells for one in costs):
+        return Section("cost", title, _HOW_COST, (Absent("No setting has a scored cell yet."),))
+    unit = f"{spec.price.currency} per million output tokens"
+    names = {cell.cell_id: f"i{cell.context} {cell.cell_id.rpartition('_')[2]}" for cell in spec.load.cells()}
+    best = conclusion.best.config if conclusion.best else None
+    rows: list[Row] = [
+        {
+            "setting": one.config.label,
+            "cell": names[cell],
+            "cost": cost,
+            "told": money(cost),
+            "kind": "baseline" if one.config in BASELINES else "what to run" if one.config == best else "searched",
+        }
+        for one in costs
+        for cell, cost in one.cells
+    ]
+    kinds = {"baseline": COLOURS["baseline"], "searched": COLOURS["search"], "what to run": COLOURS["final"]}
+    drawn = chart(
+        rows,
+        layer(
+            {"type": "point", "filled": True, "size": 55, "opacity": 0.75},
+            x=number("cost", unit),
+            y=named("cell", None, sort=list(names.values())),
+            color=named("kind", None, scale=palette(kinds, [row["kind"] for row in rows])),
+            tooltip=hover(setting="setting", cell="cell", told=unit),
+        ),
+        height=26 * len(names),
+    )
+    table = Table(
+        ("setting", ">mean", *(f">{name}" for name in names.values())),
+        tuple(
+            (
+                one.config.label,
+                ABSENT if one.mean is None else money(one.mean),
+                *(money(known[cell]) if cell in (known := dict(one.cells)) else ABSENT for cell in names),
+            )
+            for one in costs
+        ),
+        f"{unit}, at {spec.price.per_node_hour:g} a node-hour; mean: spread over the compared cells as they count",
+    )
+    return Section("cost", title, _HOW_COST, (Chart(f"{unit[0].upper()}{unit[1:]}", drawn), table))
 
 
 def energy_section(records: Sequence[TrialRecord]) -> Section:

@@ -27,7 +27,19 @@ from tests.core.page.reading import charts, data, read, sections
 from tests.core.test_conclusion import SWEEP, finals, origin, search
 
 GOLDEN = Path(__file__).parents[2] / "golden/results"
-KEYS = ["frontier", "cells", "acceptance", "trials", "coding", "failures", "time", "energy", "launch", "provenance"]
+KEYS = [
+    "frontier",
+    "cells",
+    "acceptance",
+    "trials",
+    "coding",
+    "failures",
+    "time",
+    "cost",
+    "energy",
+    "launch",
+    "provenance",
+]
 SCRIPT = "draw();"
 EVIL = """</script><script>alert(1)</script><img src=x onerror="alert('1')">'"--><!-- &lt; {{x}} `$"""
 
@@ -185,6 +197,32 @@ def test_trials_on_gpus_show_speed_per_gpu_energy_and_what_was_not_as_asked():
     assert f"{kwh:.3f} kWh" in shown["energy"].text
     assert "budget asked 16, server resolved 15" in shown["provenance"].text
     assert "export SGLANG_DDTREE_MAX_TOPK=4" in shown["launch"].text
+
+
+def test_tokens_cost_what_the_spec_says_of_a_node_cell_by_cell():
+    sweep = spec(SPEC + "price: {per_node_hour: 36.0, currency: EUR}\n")
+    trials = [*search(), *finals(noise=0)]
+    root, _ = page(trials, sweep)
+    shown, best = sections(root), conclude(trials, sweep).best
+    costs = {row[0]: row[1:] for row in rows(shown["cost"])}
+    tps = dict(best.output_tps)
+    assert costs[best.config.label][1:] == [
+        f"{36.0 / 3600 / tps[cell.cell_id] * 1e6:.2f}" for cell in sweep.load.cells()
+    ]
+    mean = sum(per_cell) / len(per_cell)
+    assert costs[best.config.label][0] == f"{mean:.2f}"
+    figures = {one.find("dt")[0].text: one.find("dd")[0].text for one in root.find("dl")[0].find("div")}
+    assert figures["per million output tokens of what to run"] == f"{mean:.2f} EUR"
+    drawn = next(one for one in charts(root).values() if any("cost" in row for row in data(one)))
+    assert len(data(drawn)) == sum(len(one.output_tps) for one in conclude(trials, sweep).settings) == 16
+    assert [row[4] for row in rows(shown["cells"])] == costs[best.config.label][1:]
+    assert f"{36.0 * sum(one.seconds for one in trials) / 3600:.2f} EUR" in shown["time"].text
+
+
+def test_without_a_price_no_cost_is_told():
+    root, text = page([*search(), *finals()])
+    assert "The spec names no price of a node" in sections(root)["cost"].text
+    assert "per million" not in text
 
 
 def test_the_best_so_far_never_falls_and_no_final_or_unfit_setting_raises_it():
