@@ -206,9 +206,8 @@ def test_tokens_cost_what_the_spec_says_of_a_node_cell_by_cell():
     shown, best = sections(root), conclude(trials, sweep).best
     costs = {row[0]: row[1:] for row in rows(shown["cost"])}
     tps = dict(best.output_tps)
-    assert costs[best.config.label][1:] == [
-        f"{36.0 / 3600 / tps[cell.cell_id] * 1e6:.2f}" for cell in sweep.load.cells()
-    ]
+    per_cell = [36.0 / 3600 / tps[cell.cell_id] * 1e6 for cell in sweep.load.cells()]
+    assert costs[best.config.label][1:] == [f"{cost:.2f}" for cost in per_cell]
     mean = sum(per_cell) / len(per_cell)
     assert costs[best.config.label][0] == f"{mean:.2f}"
     figures = {one.find("dt")[0].text: one.find("dd")[0].text for one in root.find("dl")[0].find("div")}
