@@ -19,7 +19,7 @@ from ddtree_tune.core.errors import EngineError, first_of
 from ddtree_tune.node.client import EngineClient
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Sequence
+    from collections.abc import Coroutine, Sequence
 
     from benchmarks.sglang.prompts import Prompt
     from benchmarks.sglang.serving import Server
@@ -48,21 +48,15 @@ def ask(server: Server, prompts: Sequence[Prompt], once: Pass) -> list[Reply]:
     return _run(_ask(server, prompts, once))
 
 
-def score(server: Server, prompts: Sequence[Prompt], replies: Iterable[Reply], known: set[str]) -> list[Score]:
-    """Judge replies that were not judged before.
+def score(server: Server, prompts: Sequence[Prompt], replies: Sequence[Reply]) -> list[Score]:
+    """Judge replies.
 
     Args:
         server: one without speculation.
         prompts: all of them.
         replies: any.
-        known: keys of replies that need not be judged; is added to.
     """
-    new: dict[str, Reply] = {}
-    for reply in replies:
-        if reply.key not in known:
-            new[reply.key] = reply
-    known.update(new)
-    return _run(_score(server, prompts, list(new.values())))
+    return _run(_score(server, prompts, replies))
 
 
 def _run(asked: Coroutine[Any, Any, list[Any]]) -> list[Any]:
@@ -104,7 +98,7 @@ async def _ask(server: Server, prompts: Sequence[Prompt], once: Pass) -> list[Re
     return [task.result() for task in tasks]
 
 
-async def _score(server: Server, prompts: Sequence[Prompt], replies: list[Reply]) -> list[Score]:
+async def _score(server: Server, prompts: Sequence[Prompt], replies: Sequence[Reply]) -> list[Score]:
     slots = asyncio.Semaphore(CROWD)
     async with _client(server.endpoint) as client, asyncio.TaskGroup() as group:
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import traceback
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,8 @@ PARTS = ("lossless", "speed", "steps")
 _STOP_S = 12.0
 """Kept for ending the servers and packing their logs."""
 _SCORE_S = 5.0
+"""Kept for judging what was said last."""
+_READ_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,7 @@ class Gpu:
             self._start(fleet)
             if "lossless" in asked.parts:
                 self._lossless()
-            if "steps" in asked.parts:
-                self._steps()
-            if "speed" in asked.parts:
-                self._speed()
+            self._load()
         except Exception:  # noqa: BLE001  # a fault of this script is to be read beside what was measured
             self._rows.add(Failed("all", self._where.gpu, "run", traceback.format_exc()))
             self._say(traceback.format_exc())
@@ -114,7 +112,7 @@ class Gpu:
             for server in self._shuffled():
                 if not server.setting.timed and self._clock.has(_STOP_S):
                     self._replies(server, "burst cached" if turn % 2 else "burst", turn)
-        self._judge()
+            self._judge()
 
     def _replies(self, server: Server, mode: str, turn: int) -> None:
         """Ask every prompt, and keep what is said."""
@@ -133,64 +131,65 @@ class Gpu:
                 return
 
     def _judge(self) -> None:
-        """Let the server without speculation read all new replies."""
+        """Let the server without speculation read all new replies, some at a time."""
         plain = next((server for server in self._up if server.setting == NONE), None)
-        if plain is None or not self._clock.has(_STOP_S):
-            return
+        new = {reply.key: reply for reply in self._unjudged if reply.key not in self._judged}
+        self._unjudged.clear()
+        while plain is not None and new and self._clock.has(_STOP_S):
+            some = [new.pop(key) for key in list(new)[:_READ_AT_ONCE]]
 
-        def read() -> None:
-            for score in lossless.score(plain, self._prompts, self._unjudged, self._judged):
-                self._rows.add(score)
-            self._unjudged.clear()
+            def read(server: Server = plain, some: list[Reply] = some) -> None:
+                for score in lossless.score(server, self._prompts, some):
+                    self._rows.add(score)
+                    self._judged.add(score.key)
 
-        self._tried(plain, "score", read)
+            if not self._tried(plain, "score", read):
+                return
 
-    def _speed(self) -> None:
+    def _load(self) -> None:
         """Every cell of every setting, round by round in another order, so that a drift hits no setting alone."""
-        with LoaderProcess(self._load(), seed=8, stall_s=20.0) as loader:
-            for turn in range(self._asked.rounds):
-                for concurrency in self._asked.concurrencies:
+        asked = self._asked
+        load = LoadSpec(
+            contexts=(60,), concurrency=asked.concurrencies, window_s=asked.window_s, repeats=max(1, asked.rounds)
+        )
+        with LoaderProcess(load, seed=8, stall_s=20.0) as loader:
+            for turn in range(asked.rounds if "speed" in asked.parts else 0):
+                for cell in load.cells():
                     for server in self._shuffled():
                         if not server.setting.timed:
-                            self._cell(loader, server, concurrency, turn)
+                            self._cell(loader, server, cell, turn)
+                if turn == 0:
+                    self._steps(loader, load)
+            if "speed" not in asked.parts:
+                self._steps(loader, load)
 
-    def _steps(self) -> None:
+    def _steps(self, loader: LoaderProcess, load: LoadSpec) -> None:
         """Load on the servers that write down their steps; what they wrote is summed up by batch size."""
-        timed = [server for server in self._up if server.setting.timed]
-        if not timed:
+        for server in [server for server in self._up if server.setting.timed and "steps" in self._asked.parts]:
+            for cell in load.cells():
+                self._cell(loader, server, cell, 0)
+
+            def keep(server: Server = server) -> None:
+                for row in read_steps(server.step_times, server.setting.name, server.where.gpu):
+                    self._rows.add(row)
+
+            self._tried(server, "steps", keep)
+
+    def _cell(self, loader: LoaderProcess, server: Server, cell: Cell, turn: int) -> None:
+        if not self._clock.has(_STOP_S + 3 * cell.window_s):
             return
-        with LoaderProcess(self._load(), seed=8, stall_s=20.0) as loader:
-            for server in timed:
-                for concurrency in self._asked.concurrencies:
-                    self._cell(loader, server, concurrency, 0)
-
-                def keep(server: Server = server) -> None:
-                    for row in read_steps(server.step_times, server.setting.name, server.where.gpu):
-                        self._rows.add(row)
-
-                self._tried(server, "steps", keep)
-
-    def _load(self) -> LoadSpec:
-        return LoadSpec(contexts=(60,), concurrency=self._asked.concurrencies, window_s=self._asked.window_s)
-
-    def _cell(self, loader: LoaderProcess, server: Server, concurrency: int, turn: int) -> None:
-        cell = self._cells()[concurrency]
-        if not self._clock.has(_STOP_S + 3 * self._asked.window_s):
-            return
+        users = cell.concurrency or 0
 
         def measured() -> None:
             run = loader.run(server.endpoint, cell, turn, server.check)
             metrics = cell_fields(measure([run], running_cap=max(self._asked.concurrencies)))
-            self._rows.add(Speed(server.setting.name, server.where.gpu, turn, concurrency, metrics))
+            self._rows.add(Speed(server.setting.name, server.where.gpu, turn, users, metrics))
             self._say(
-                f"{server.setting.name} x{concurrency}: {metrics['output_tps'] or 0:.0f} tok/s, "
+                f"{server.setting.name} x{users}: {metrics['output_tps'] or 0:.0f} tok/s, "
                 f"accepts {metrics['accept_len'] or 0:.2f} {' '.join(metrics['flags'])}"
             )
 
-        self._tried(server, f"speed x{concurrency}", measured)
-
-    def _cells(self) -> dict[int, Cell]:
-        return {cell.concurrency or 0: cell for cell in self._load().cells()}
+        self._tried(server, f"speed x{users}", measured)
 
     def _tried(self, server: Server, what: str, work: Callable[[], None]) -> bool:
         """Do it; what breaks is a row, and a server that is gone is not asked again."""
@@ -199,12 +198,11 @@ class Gpu:
         except (TuneError, OSError, KeyError, ValueError) as error:
             self._rows.add(Failed(server.setting.name, server.where.gpu, what, f"{type(error).__name__}: {error}"))
             self._say(f"{server.setting.name} {what}: {type(error).__name__}: {error}")
-            with suppress(ValueError):
-                try:
-                    server.check()
-                except TuneError as gone:
-                    self._say(str(gone))
-                    self._up.remove(server)
+            try:
+                server.check()
+            except TuneError as gone:
+                self._say(str(gone))
+                self._up.remove(server)
             return False
         return True
 

@@ -164,7 +164,7 @@ def _acceptance(kept: Kept, prompts: list[Prompt]) -> Iterator[str]:
     if rows:
         yield "\n### Acceptance against the reference\n"
         head = ("setting", "asked", "tokens per step", "reference", "ratio")
-        equal = ("replies that are equal", "their tokens per step", "reference", "ratio")
+        equal = ("replies that are equal", "their tokens per step", "their reference", "their ratio")
         yield from _table((*head, *equal), rows)
 
 
