@@ -37,7 +37,13 @@ def main() -> int:
     if asked.do == "report":
         from benchmarks.sglang import report  # noqa: PLC0415
 
-        print("\n".join(report.lines(Kept(asked.rows))))
+        exact: report.Judge | None = None
+        if asked.float32:
+            from benchmarks.sglang.float32 import scores  # noqa: PLC0415
+
+            exact = scores
+        for line in report.lines(Kept(asked.rows), exact):
+            print(line)
         return 0
     return run(asked)
 
@@ -54,12 +60,12 @@ def run(asked: argparse.Namespace) -> int:
     stock = asked.only == "dflash"
     what = Asked(
         parts=tuple(asked.parts.split(",")) if asked.parts else ("lossless",) if stock else PARTS,
-        bursts=asked.bursts if asked.bursts is not None else 10 if stock else 2,
+        bursts=asked.bursts if asked.bursts is not None else 10 if stock else 1,
         rounds=asked.rounds,
         window_s=asked.window_s,
         at_once=asked.at_once,
         start_s=min(asked.start_s, asked.budget_s),
-        alone=("none", "chain", "chain eager") if stock else ("none", "chain", "16/4", "8/4", "64/8"),
+        alone=tuple(asked.alone.split(",")),
         concurrencies=tuple(map(int, asked.concurrencies.split(","))),
     )
     hands: list[list[Setting]] = [list(STOCK)] if stock else deal(asked.gpus, asked.trees, asked.timed)
@@ -117,6 +123,7 @@ def _command() -> argparse.ArgumentParser:
     parts.add_parser("reference")
     table = parts.add_parser("report")
     table.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one or more runs")
+    table.add_argument("--float32", action="store_true", help="judge replies by the target in float32 as well")
     one = parts.add_parser("run")
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--budget-s", type=float, default=540.0, help="all of it, servers' ends included")
@@ -127,6 +134,7 @@ def _command() -> argparse.ArgumentParser:
     one.add_argument("--timed", type=int, default=len(TIMED), help="so many servers that write down their steps")
     one.add_argument("--prompts", type=int, default=None, help="so many of the prompts; all where absent")
     one.add_argument("--bursts", type=int, default=None, help="times that every 16 prompts are sent at once")
+    one.add_argument("--alone", default="none,chain,chain eager,16/4,8/4", help="settings also asked one by one")
     one.add_argument("--rounds", type=int, default=2)
     one.add_argument("--window-s", type=float, default=3.0)
     one.add_argument("--concurrencies", default=",".join(map(str, CONCURRENCIES)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.sglang.prompts import MAX_TOKENS
-from benchmarks.sglang.rows import Reply, Score
+from benchmarks.sglang.rows import CLOSE, Reply, Score
 from ddtree_tune.core.errors import EngineError, first_of
 from ddtree_tune.node.client import EngineClient
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 CROWD = 16
 TOP = 8
 """Candidates that are asked for at each position."""
-_CLOSE = 0.3
 _ASK_S = 60.0
 
 
@@ -143,7 +142,7 @@ def judge(gpu: int, reply: Reply, meta: dict[str, Any]) -> Score:
         values = sorted((one[0] for one in top), reverse=True)
         if token[0] < values[0]:
             behind.append([position, values[0] - token[0]])
-        if values[0] - values[1] < _CLOSE:
+        if values[0] - values[1] < CLOSE:
             margins.append([position, values[0] - values[1]])
     return Score(gpu, reply.key, reply.index, behind, margins)
 

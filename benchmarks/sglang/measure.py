@@ -49,7 +49,7 @@ class Asked:
     start_s: float
     """Launch to ready, at most."""
     alone: tuple[str, ...]
-    """Settings that are also asked one request after the other; all where empty."""
+    """Settings that are also asked one request after the other."""
     concurrencies: tuple[int, ...] = CONCURRENCIES
 
 
@@ -103,9 +103,8 @@ class Gpu:
         self._judge()
 
     def _lossless(self) -> None:
-        alone = self._asked.alone
         for server in self._plain_first():
-            if not server.setting.timed and (not alone or server.setting.name in alone):
+            if not server.setting.timed and server.setting.name in self._asked.alone:
                 self._replies(server, "alone", 0)
         self._judge()
         for turn in range(self._asked.bursts):

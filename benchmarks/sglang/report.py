@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from itertools import zip_longest
 from statistics import median
 from typing import TYPE_CHECKING
 
+from benchmarks.sglang.greedy import Greedy
 from benchmarks.sglang.prompts import read
 from benchmarks.sglang.rows import Failed, Kept, Machine, Reply, Score, Served, Speed, Steps, reply_key
 from benchmarks.sglang.settings import CHAIN, NONE, STOCK, TIMED, TREES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from benchmarks.sglang.prompts import Prompt
+
+    Judge = Callable[[Sequence[Prompt], Sequence[Reply]], dict[str, Score]]
 
 _ORDER = [
     setting.name for setting in (*STOCK, *sorted(TREES, key=lambda one: (one.config.budget, one.config.topk)), *TIMED)
 ]
-_WORST = 20
-"""Tokens that are listed one by one."""
 _CHAIN_STEPS = "15/1"
 """The tree that the chain of a whole block is."""
 
 
-def lines(kept: Kept) -> Iterator[str]:
-    """The tables, each with its heading."""
+def lines(kept: Kept, exact: Judge | None = None) -> Iterator[str]:
+    """The tables, each with its heading.
+
+    Args:
+        kept: rows of any number of runs on one kind of machine.
+        exact: judges replies in a better way than a server can; it may take a minute.
+    """
     for machine in kept.of(Machine):
         torch = f", torch {machine.torch}" if machine.torch else ""
         versions = sorted({str(one.version) for one in kept.of(Served) if one.version})
@@ -37,7 +40,10 @@ def lines(kept: Kept) -> Iterator[str]:
         )
     prompts = read()
     yield from _servers(kept)
-    yield from _lossless(kept)
+    replies = kept.of(Reply)
+    yield from _lossless(replies, {score.key: score for score in kept.of(Score)}, "the prefill of no speculation")
+    if exact is not None:
+        yield from _lossless(replies, exact(prompts, replies), "the target in float32")
     yield from _acceptance(kept, prompts)
     yield from _speed(kept)
     yield from _steps(kept)
@@ -51,20 +57,17 @@ def _servers(kept: Kept) -> Iterator[str]:
         yield f"- {fault.setting}, {fault.what}: {fault.error.strip().splitlines()[-1]}"
 
 
-def _lossless(kept: Kept) -> Iterator[str]:
-    greedy = Greedy.of(kept)
+def _lossless(replies: Sequence[Reply], scores: dict[str, Score], reader: str) -> Iterator[str]:
+    greedy = Greedy.of(replies, scores)
     if not greedy.plain:
         return
-    yield "\n### Greedy text\n"
+    yield f"\n### Greedy text, read by {reader}\n"
     yield (
         f"Of the {greedy.own_tokens} tokens of no speculation's own replies, {len(greedy.own_behind)} lie behind the "
-        f"likeliest when its prefill reads them, by {greedy.noise:.4f} nats at most: what rounding does.\n"
+        f"likeliest, by {greedy.noise:.4f} nats at most: what rounding does.\n"
     )
-    head = ("setting", "asked", "replies", "tokens", "equal", "largest gap at a first difference")
-    further = ("tokens behind", "furthest", "beyond rounding", "in replies at place")
-    grouped = _grouped(kept.of(Reply))
-    yield from _table((*head, *further), (greedy.row(name, mode, some) for (name, mode), some in grouped))
-    yield from greedy.worst(kept.of(Reply))
+    yield from table(Greedy.HEAD, (greedy.row(name, mode, some) for (name, mode), some in _grouped(replies)))
+    yield from greedy.worst(replies)
 
 
 def _grouped(replies: Sequence[Reply]) -> list[tuple[tuple[str, str], list[Reply]]]:
@@ -73,82 +76,6 @@ def _grouped(replies: Sequence[Reply]) -> list[tuple[tuple[str, str], list[Reply
     for reply in replies:
         groups.setdefault((reply.setting, reply.mode), []).append(reply)
     return sorted(groups.items(), key=lambda item: (_place(item[0][0]), item[0][1]))
-
-
-@dataclass(frozen=True, slots=True)
-class Greedy:
-    """What greedy replies are judged by."""
-
-    plain: dict[int, Reply]
-    """What no speculation says one request after the other, by prompt."""
-    scores: dict[str, Score]
-    own_tokens: int
-    own_behind: list[float]
-
-    @classmethod
-    def of(cls, kept: Kept) -> Greedy:
-        """From all rows."""
-        scores = {score.key: score for score in kept.of(Score)}
-        own = [reply for reply in kept.of(Reply) if reply.setting == NONE.name and reply.key in scores]
-        plain = {reply.index: reply for reply in kept.of(Reply) if (reply.setting, reply.mode) == (NONE.name, "alone")}
-        behind = [nats for reply in own for _, nats in scores[reply.key].behind]
-        return cls(plain, scores, sum(len(reply.ids) for reply in own), behind)
-
-    @property
-    def noise(self) -> float:
-        """How far a token of no speculation lies behind at most, in nats."""
-        return max(self.own_behind, default=0.0)
-
-    def row(self, name: str, mode: str, replies: list[Reply]) -> list[str]:
-        """One setting, asked in one way."""
-        compared = [reply for reply in replies if reply.index in self.plain]
-        unlike = [reply for reply in compared if reply.ids != self.plain[reply.index].ids]
-        gaps = [gap for reply in unlike if (gap := self._gap(reply)) is not None]
-        behind = self._behind(replies)
-        far = Counter(reply.place for reply, _, nats in behind if nats > self.noise)
-        return [
-            name,
-            mode,
-            str(len(replies)),
-            str(sum(len(reply.ids) for reply in replies)),
-            f"{len(compared) - len(unlike)} of {len(compared)}",
-            f"{max(gaps):.4f}" if gaps else "unknown" if unlike else "",
-            str(len(behind)),
-            f"{max(nats for _, _, nats in behind):.4f}" if behind else "",
-            str(far.total()),
-            ", ".join(f"{place}: {count}" for place, count in sorted(far.items())),
-        ]
-
-    def worst(self, replies: Sequence[Reply]) -> Iterator[str]:
-        """The tokens that rounding does not explain, the furthest first."""
-        far = [one for one in self._behind(replies) if one[2] > self.noise]
-        far.sort(key=lambda one: -one[2])
-        yield from ("", *(_told(*one) for one in far[:_WORST]))
-
-    def _behind(self, replies: Iterable[Reply]) -> list[tuple[Reply, int, float]]:
-        """Every token that is not the likeliest: its reply, position and distance in nats."""
-        return [
-            (reply, int(position), nats)
-            for reply in replies
-            if reply.key in self.scores
-            for position, nats in self.scores[reply.key].behind
-        ]
-
-    def _gap(self, reply: Reply) -> float | None:
-        """Nats between the tokens where a text first differs from no speculation's; None if they were not read."""
-        plain = self.plain[reply.index]
-        if reply.key not in self.scores or plain.key not in self.scores:
-            return None
-        at = next(at for at, (one, other) in enumerate(zip_longest(reply.ids, plain.ids)) if one != other)
-        both = (*self.scores[reply.key].behind, *self.scores[plain.key].behind)
-        return max((nats for position, nats in both if position == at), default=0.0)
-
-
-def _told(reply: Reply, position: int, nats: float) -> str:
-    return (
-        f"- {nats:.4f} nats behind: {reply.setting}, {reply.mode} {reply.turn}, place {reply.place}, "
-        f"prompt {reply.index}, token {position} of {len(reply.ids)}"
-    )
 
 
 def _acceptance(kept: Kept, prompts: list[Prompt]) -> Iterator[str]:
@@ -165,7 +92,7 @@ def _acceptance(kept: Kept, prompts: list[Prompt]) -> Iterator[str]:
         yield "\n### Acceptance against the reference\n"
         head = ("setting", "asked", "tokens per step", "reference", "ratio")
         equal = ("replies that are equal", "their tokens per step", "their reference", "their ratio")
-        yield from _table((*head, *equal), rows)
+        yield from table((*head, *equal), rows)
 
 
 def _against(replies: Sequence[Reply], prompts: list[Prompt], key: str) -> list[str]:
@@ -202,7 +129,7 @@ def _speed(kept: Kept) -> Iterator[str]:
                 + [f"{median(ratio):.2f}" if ratio else "" for ratio in ratios]
                 + [f"{median(accept):.2f}" if accept else "", f"{median(step):.2f}", ", ".join(flags)]
             )
-        yield from _table(
+        yield from table(
             ("setting", "tok/s", "from to", "repeats", "of none", "of chain", "tokens per step", "ms per step",
              "flags"), rows,
         )  # fmt: skip
@@ -223,10 +150,11 @@ def _steps(kept: Kept) -> Iterator[str]:
     ]
     if rows:
         yield "\n### Parts of a step, milliseconds\n"
-        yield from _table(("setting", "batch", "steps", "draft", "tree", "verify", "commit"), rows)
+        yield from table(("setting", "batch", "steps", "draft", "tree", "verify", "commit"), rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table in Markdown."""
     yield f"| {' | '.join(head)} |"
     yield "|---" * len(head) + "|"
     for row in rows:

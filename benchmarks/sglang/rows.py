@@ -68,7 +68,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A reply read by the server without speculation in one prefill."""
+    """What a reader thinks of a reply: the server without speculation in one prefill, or the target in float32."""
 
     gpu: int
     key: str
@@ -76,7 +76,7 @@ class Score:
     behind: list[list[float]]
     """[position, nats] of each token that is not the likeliest there."""
     margins: list[list[float]]
-    """[position, nats] where the likeliest two are closest: within 0.3 nats."""
+    """[position, nats] where the likeliest two are within CLOSE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,8 @@ class Failed:
     error: str
 
 
+CLOSE = 0.3
+"""Nats between the likeliest two that are worth keeping."""
 Row = TypeVar("Row", Machine, Served, Reply, Score, Speed, Steps, Failed)
 _KINDS = {kind.__name__.lower(): kind for kind in (Machine, Served, Reply, Score, Speed, Steps, Failed)}
 

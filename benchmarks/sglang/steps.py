@@ -17,7 +17,7 @@ _FEWEST = 20
 
 
 def read_steps(path: Path, setting: str, gpu: int) -> list[Steps]:
-    """Medians by batch size, of batch sizes with enough steps.
+    """Medians by batch size of the steps in CUDA graphs, where there are enough.
 
     Args:
         path: JSON lines, a step each.
@@ -28,7 +28,8 @@ def read_steps(path: Path, setting: str, gpu: int) -> list[Steps]:
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
         if line.endswith("\n"):
             step = json.loads(line)
-            batches.setdefault(int(step["batch"]), []).append(step)
+            if step["graphs"]:  # an eager step is no measure of a server
+                batches.setdefault(int(step["batch"]), []).append(step)
     return [
         Steps(setting, gpu, batch, len(steps), *(_middle(steps, part) for part in _PARTS))
         for batch, steps in sorted(batches.items())

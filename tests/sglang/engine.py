@@ -213,7 +213,8 @@ class Engine:
             self._commit(one, count)
         self._steps += 1
         if (path := os.environ.get("DDTREE_TUNE_STEP_TIMES")) and self.resolved.speculative_algorithm == "DDTREE":
-            step = {"batch": len(batch), "draft_ms": 0.3, "tree_ms": 0.1, "verify_ms": 0.5, "commit_ms": 0.1}
+            step = {"batch": len(batch), "graphs": len(batch) <= self._largest_graph, "draft_ms": 0.3, "tree_ms": 0.1}
+            step |= {"verify_ms": 0.5, "commit_ms": 0.1}
             with open(path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(step) + "\n")
         if self._steps % self.resolved.decode_log_interval == 0:
