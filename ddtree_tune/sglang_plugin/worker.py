@@ -1,0 +1,266 @@
+"""SGLang's DFLASH worker with trees: draft, verify, accept, commit.
+
+Prefill, windows, the drafter's cache and the request checks stay DFLASH's. What differs is the
+decode step: the drafter's graph ends in trees, the target sees a tree's mask, the accepted path is
+moved into a row, and the drafter learns from the hidden states along it.
+
+Suffixes: B requests, N nodes with the root, W longest path with the root.
+
+Everything is launched on the scheduler's forward stream and nothing waits for the device. The
+request table is read before the target's pass is launched, never after: from then on the scheduler
+may hand a finished request's row to another one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
+from sglang.kernels.ops.speculative.dflash import _prepare_dflash_draft_block_unchecked
+from sglang.srt.distributed import get_tp_group
+from sglang.srt.managers.scheduler import GenerationBatchResult, Scheduler
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.runtime_context import get_exec
+from sglang.srt.speculative.dflash_worker_v2 import DFlashWorkerV2
+from sglang.srt.speculative.draft_worker_common import build_block_pos_offsets, make_draft_block_spec_info
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+
+from ddtree_tune.sglang_plugin import step_times, trace
+from ddtree_tune.sglang_plugin.acceptance import Accepted, moves, stop_at_root, walk
+from ddtree_tune.sglang_plugin.drafting import DraftHead, TreeDrafter
+from ddtree_tune.sglang_plugin.knobs import Knobs
+from ddtree_tune.sglang_plugin.verifying import TreeVerifier, Verified
+
+if TYPE_CHECKING:
+    from ddtree_tune.sglang_plugin.trees import Drafted
+
+logger = logging.getLogger(__name__)
+
+
+class DDTreeWorker(DFlashWorkerV2):
+    """One rank's worker, as SGLang makes it."""
+
+    def __init__(self, server_args: Any, gpu_id: int, ps: Any, nccl_port: int, target_worker: Any) -> None:
+        super().__init__(server_args, gpu_id, ps, nccl_port, target_worker)
+        self.knobs = Knobs(
+            int(server_args.speculative_num_draft_tokens) - 1,
+            int(server_args.speculative_eagle_topk),
+            int(server_args.speculative_dflash_block_size),
+        )
+        self.block_size = self.knobs.block_size  # DFLASH takes it from the verify width
+        self.speculative_num_draft_tokens = self.knobs.width
+        self._block_pos_offsets = build_block_pos_offsets(length=self.block_size, device=self.device)
+        self._draft_block_spec_info = make_draft_block_spec_info(draft_token_num=self.block_size, device=self.device)
+        writes = ps.tp_rank == 0
+        times, traced = os.environ.get(step_times.VARIABLE), os.environ.get(trace.VARIABLE)
+        self._times = step_times.StepTimes(times) if times and writes else None
+        self._one_token_a_step = bool(traced)
+        self._tracer = self._open_trace(traced) if traced and writes else None
+        self._tree_drafter: TreeDrafter | None = None
+        self._verifier = TreeVerifier(target_worker, self.knobs, self._times)
+        self._told = False
+
+    def _open_trace(self, path: str) -> trace.Tracer:
+        arguments = self.server_args
+        header = {
+            "target": arguments.served_model_name or arguments.model_path,
+            "drafter": arguments.speculative_draft_model_path,
+            "block_size": self.block_size,
+            "window": self.draft_window_size,
+            "topk": self.knobs.topk,
+            "dtype": str(self.draft_model_runner.dtype).removeprefix("torch."),
+        }
+        tracer = trace.Tracer(path, header)
+        tracer.follow(Scheduler)
+        return tracer
+
+    def init_cuda_graphs(self) -> None:
+        """Capture the drafter's graphs, trees included."""
+        graphs = get_exec().graph.cuda_graph_config.decode.bs or ()
+        self._tree_drafter = TreeDrafter(
+            DraftHead(getattr(self.model_runner.model, "lm_head", None), self.knobs.topk, get_tp_group()),
+            self.knobs,
+            max(int(self.model_runner.req_to_token_pool.size), *graphs, 1),
+            self.device,
+            times=self._times,
+            candidates=self._one_token_a_step,
+        )
+        self._verifier.check_mask()
+        super().init_cuda_graphs()
+
+    def _maybe_build_draft_sampler(self) -> TreeDrafter | None:
+        """What SGLang captures behind the drafter."""
+        return self._tree_drafter
+
+    def forward_batch_generation(self, batch: Any, on_publish: Any = None, grammar_barrier: Any = None) -> Any:
+        """One step of a batch: DFLASH's for a prefill and for an idle rank, a tree's otherwise."""
+        mode = batch.forward_mode
+        if mode.is_extend() or batch.is_extend_in_batch or mode.is_idle() or batch.spec_info is None:
+            return super().forward_batch_generation(batch, on_publish, grammar_barrier)
+        requests = len(batch.seq_lens)
+        batch.seq_lens.record_stream(torch.get_device_module(self.device).current_stream())
+        if self._times is not None:
+            self._times.begin(requests)
+        draft_input, prefix = batch.spec_info, batch.seq_lens
+        slots = self._slots(batch)
+        drafted, drafter_graphed = self._draft(batch, draft_input)
+        grammar = self._verifier.grammar_tree(drafted) if batch.has_grammar else None
+        verified = self._verifier.verify(batch, draft_input, drafted, slots)
+        if self._times is not None:
+            self._times.verified(graphs=verified.graphed and drafter_graphed)
+        self._verifier.adjust(batch, verified, grammar, grammar_barrier)
+        accepted = walk(drafted, self._verifier.choices(batch, draft_input, verified), self.knobs.longest)
+        if self._one_token_a_step:
+            accepted = stop_at_root(accepted)
+        new_lens = prefix + accepted.lengths_B.to(prefix.dtype)
+        if self.knobs.topk > 1 and not self._one_token_a_step:  # a chain already stands in a row
+            self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves(slots, accepted))
+        if on_publish is not None:
+            on_publish(new_lens)
+        self._teach_drafter(prefix, slots, accepted, verified)
+        if self._times is not None:
+            self._times.committed()
+        self._tell(requests, accepted, drafter_graphed, verified)
+        if self._tracer is not None:
+            self._tracer.add(batch.reqs, *self._trees_of().candidates(requests))
+        last = (accepted.lengths_B - 1).to(torch.int64)[:, None]
+        return GenerationBatchResult(
+            logits_output=verified.logits_output,
+            next_token_ids=accepted.tokens_BW.reshape(-1),
+            accept_lens=accepted.lengths_B,
+            can_run_cuda_graph=verified.graphed,
+            next_draft_input=self._make_next_draft_input_decode(
+                bonus_tokens=accepted.tokens_BW.gather(1, last).squeeze(1), new_seq_lens=new_lens
+            ),
+            speculative_num_draft_tokens=self.knobs.longest,  # tokens of a request in next_token_ids
+            new_seq_lens=new_lens,
+        )
+
+    def _slots(self, batch: Any) -> torch.Tensor:
+        """(B, N) int64 cache slots behind each prefix, reserved by the scheduler for the nodes."""
+        nodes = self.knobs.width
+        return assign_extend_cache_locs_func(
+            req_pool_indices=batch.req_pool_indices,
+            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
+            start_offset=batch.seq_lens,
+            end_offset=batch.seq_lens + nodes,
+            batch_size=len(batch.seq_lens),
+            draft_token_num=nodes,
+            device=self.device,
+        ).view(-1, nodes)
+
+    def _draft(self, batch: Any, draft_input: Any) -> tuple[Drafted, bool]:
+        """Fill a block with the drafter and build trees of it."""
+        requests, block, prefix = len(batch.seq_lens), self.block_size, batch.seq_lens
+        self._ensure_draft_block_buffers(requests)
+        ids = self._draft_block_ids_buf[:requests]
+        positions = self._draft_block_positions_buf[:requests]
+        slots = self._draft_verify_out_cache_loc_buf[:requests]
+        _prepare_dflash_draft_block_unchecked(
+            bonus_tokens=draft_input.bonus_tokens.view(-1),
+            prefix_lens=prefix.view(-1),
+            req_pool_indices=batch.req_pool_indices.view(-1),
+            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
+            block_ids_out=ids,
+            positions_out=positions,
+            cache_loc_out=slots,
+            mask_token_id=int(self._mask_token_id),
+        )
+        # The scheduler reserves slots for the nodes; a longer block's last ones go to the padding slot.
+        # Nobody reads them: the block attends to itself directly, and its cache is written by _teach_drafter.
+        slots[:, self.knobs.width :] = 0
+        lengths, lengths_cpu, total = self._draft_lengths(batch, draft_input, slots)
+        embedded = self.target_worker.model_runner.model.get_input_embeddings()(ids)
+        with torch.inference_mode():
+            out = self.draft_model_runner.forward(
+                ForwardBatch(
+                    forward_mode=ForwardMode.TARGET_VERIFY,
+                    batch_size=requests,
+                    input_ids=ids.flatten(),
+                    req_pool_indices=batch.req_pool_indices,
+                    seq_lens=lengths,
+                    out_cache_loc=slots.reshape(-1),
+                    seq_lens_sum=total,
+                    seq_lens_cpu=lengths_cpu,
+                    positions=positions.reshape(-1),
+                    input_embeds=embedded.view(-1, embedded.shape[-1]),
+                    spec_algorithm=SpeculativeAlgorithm.DFLASH,
+                    spec_info=self._draft_block_spec_info,
+                    capture_hidden_mode=CaptureHiddenMode.NULL,
+                )
+            )
+            drafter = self._trees_of()
+            graphed = bool(out.can_run_graph) and self._draft_sampler is not None
+            if not graphed:
+                hidden = out.logits_output.hidden_states
+                drafter(hidden.view(requests * block, -1), ids.flatten())
+        return drafter.trees(requests), graphed
+
+    def _draft_lengths(self, batch: Any, draft_input: Any, slots: torch.Tensor) -> tuple[torch.Tensor, Any, int]:
+        """What the drafter sees of each prefix, on the device and as a bound on the host."""
+        requests, prefix = len(batch.seq_lens), batch.seq_lens
+        host = self._draft_seq_lens_cpu_buf[:requests]
+        if self.use_compact_draft_cache:
+            lengths = self._compute_compact_draft_seq_lens(prefix)
+            self._fill_compact_seq_lens_cpu_bound(
+                batch_seq_lens_cpu=batch.seq_lens_cpu,
+                reserved_seq_lens_cpu=draft_input.reserved_seq_lens_cpu,
+                draft_prefix_lens=lengths,
+                out=host,
+            )
+            self._rebuild_compact_draft_cache(
+                req_pool_indices=batch.req_pool_indices,
+                prefix_lens=prefix,
+                draft_prefix_lens=lengths,
+                verify_out_cache_loc_2d=slots,
+                bs=requests,
+                block_size=self.block_size,
+            )
+            return lengths, host, int(host.sum())
+        if batch.seq_lens_cpu is not None:
+            host.copy_(batch.seq_lens_cpu)
+            host.add_(self.block_size)
+        elif draft_input.reserved_seq_lens_cpu is not None:
+            host.copy_(draft_input.reserved_seq_lens_cpu)
+        else:
+            host.copy_(prefix.to("cpu", dtype=torch.int32))
+        return prefix, host, int(host.sum())
+
+    def _teach_drafter(self, prefix: torch.Tensor, slots: torch.Tensor, accepted: Accepted, verified: Verified) -> None:
+        """Write the drafter's keys and values of the accepted path from the target's hidden states."""
+        hidden = verified.logits_output.hidden_states
+        if hidden is None:
+            raise RuntimeError("DDTREE must get hidden states from the target's verify pass, but got none")
+        requests, longest = accepted.path_BW.shape
+        rows = accepted.path_BW + torch.arange(requests, device=hidden.device)[:, None] * self.knobs.width
+        front = slots[:, :longest].contiguous()
+        positions = prefix[:, None] + torch.arange(longest, device=hidden.device)
+        self._append_target_hidden_to_draft_kv_by_loc(
+            target_hidden=hidden.index_select(0, rows.flatten()),
+            cache_loc=front.view(-1),
+            cache_loc_2d=front,
+            positions=positions.reshape(-1),
+            commit_lens=accepted.lengths_B,
+        )
+        verified.logits_output.hidden_states = None  # not to be copied to the host
+
+    def _trees_of(self) -> TreeDrafter:
+        if self._tree_drafter is None:
+            raise RuntimeError("DDTREE must have been given its graphs before it drafts, but got a batch")
+        return self._tree_drafter
+
+    def _tell(self, requests: int, accepted: Accepted, drafter_graphed: bool, verified: Verified) -> None:
+        """One line in the log about the first step."""
+        if self._told or self.ps.tp_rank != 0:
+            return
+        self._told = True
+        logger.info(
+            "DDTREE first step: %d requests, drafter in graph %s, target in graph %s, commits %s",
+            requests,
+            drafter_graphed,
+            verified.graphed,
+            accepted.lengths_B.tolist()[:8],
+        )
