@@ -44,6 +44,10 @@ def main() -> int:
             exact = scores
         for line in report.lines(Kept(asked.rows), exact):
             print(line)
+        if asked.plot:
+            from benchmarks.sglang.plot import draw  # noqa: PLC0415  # it needs a package that a GPU machine may lack
+
+            draw(Kept(asked.rows), asked.plot)
         return 0
     return run(asked)
 
@@ -71,19 +75,19 @@ def run(asked: argparse.Namespace) -> int:
     hands: list[list[Setting]] = [list(STOCK)] if stock else deal(asked.gpus, asked.trees, asked.timed)
     prompts = read(asked.prompts)
     with tempfile.TemporaryDirectory(prefix="bench-sglang-") as folder:
-        scratch = Path(folder)
-        runs = [
-            Gpu(hand, Where(gpu, tuple(asked.command.split()), scratch, scratch, args=tuple(asked.args.split())),
-                what, prompts=prompts, rows=rows, clock=clock)
-            for gpu, hand in enumerate(hands)
-        ]  # fmt: skip
+        runs = []
+        for gpu, hand in enumerate(hands):
+            scratch = Path(folder, str(gpu))
+            scratch.mkdir()
+            where = Where(gpu, tuple(asked.command.split()), scratch, args=tuple(asked.args.split()))
+            runs.append(Gpu(hand, where, what, prompts=prompts, rows=rows, clock=clock))
         threads = [threading.Thread(target=one.run) for one in runs]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         with tarfile.open(asked.out / "logs.tar.gz", "w:gz") as archive:
-            for log in sorted(scratch.glob("log-*.txt")):
+            for log in sorted(Path(folder).glob("*/log-*.txt")):
                 archive.add(log, log.name)
     print(f"{asked.out / 'rows.jsonl'}; {clock.left_s:.0f} s left")
     return 0
@@ -124,6 +128,7 @@ def _command() -> argparse.ArgumentParser:
     table = parts.add_parser("report")
     table.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one or more runs")
     table.add_argument("--float32", action="store_true", help="judge replies by the target in float32 as well")
+    table.add_argument("--plot", type=Path, help="an SVG of the speeds to write")
     one = parts.add_parser("run")
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--budget-s", type=float, default=540.0, help="all of it, servers' ends included")

@@ -51,8 +51,8 @@ class Where:
 
     gpu: int
     command: tuple[str, ...]
-    out: Path
     scratch: Path
+    """A folder of this GPU's own: its servers' logs and what they write."""
     pair: Path = PAIR
     args: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ class Server:
     def __init__(self, setting: Setting, where: Where, *, deadline_s: float) -> None:
         self.setting = setting
         self.where = where
-        self.step_times = where.scratch / f"steps-{where.gpu}-{setting.slug}.jsonl"
+        self.step_times = where.scratch / f"steps-{setting.slug}.jsonl"
         spec = _spec(self, deadline_s)
         self._dialect = select(spec.engine, None)
         self._engine = NodeEngine(spec, self._dialect, name=f"{setting.slug}-{where.gpu}")
@@ -126,7 +126,7 @@ class Server:
             log = self._engine.stop()
         except EngineError as error:  # a port that does not come free is no matter on a machine that goes back
             log = str(error)
-        (self.where.out / f"log-{self.where.gpu}-{self.setting.slug}.txt").write_text(log, encoding="utf-8")
+        (self.where.scratch / f"log-{self.where.gpu}-{self.setting.slug}.txt").write_text(log, encoding="utf-8")
 
     def _row(
         self,
@@ -204,10 +204,11 @@ def plugin_folder(scratch: Path) -> Path:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     entries = project.get("entry-points", {}).get(PLUGINS, {})
     folder = scratch / "plugin"
+    folder.mkdir(exist_ok=True)
     known = {one.name for one in metadata.entry_points(group=PLUGINS)}
     info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    if not known.issuperset(entries):
+    if not known.issuperset(entries) and not info.exists():
+        info.mkdir()
         lines = [f"[{PLUGINS}]", *(f"{name} = {value}" for name, value in entries.items())]
         head = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
         (info / "METADATA").write_text(head, encoding="utf-8")
