@@ -67,6 +67,10 @@ class StudySearcher(Searcher):
         del self.asked[trial_id]
         self._study.tell(record)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Stay out of Tune's snapshots too: what is kept of the sweep is read without its study."""
+        return {}
+
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save: the study is rebuilt from the results folder."""
 

@@ -26,6 +26,7 @@ from ddtree_tune.core.schema import SCHEMA_VERSION, TABLES, VERSION_KEY, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ddtree_tune.core.record import Fingerprint, TrialRecord
 
@@ -121,6 +122,16 @@ class Store:
         """
         with self._written(name) as file:
             file.write(text.encode("utf-8", errors="replace"))
+
+    def write_folder(self, name: str, local: Path) -> None:
+        """Keep the files of a local folder, hidden ones left out.
+
+        Raises:
+            StoreError: one cannot be written.
+        """
+        for file in sorted(one for one in local.rglob("*") if one.is_file() and not one.name.startswith(".")):
+            with self._written(f"{name}/{file.relative_to(local).as_posix()}") as kept:
+                kept.write(file.read_bytes())
 
     def read_text(self, name: str) -> str:
         """A text file below the folder.

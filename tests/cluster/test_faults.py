@@ -199,7 +199,7 @@ def test_the_folder_is_whole(story):
     assert all(set(pq.read_table(file)["trial_id"].to_pylist()) <= {file.stem} for file in tables)
     assert {one.name for one in story.folder.iterdir()} == {
         "sweep.yaml", "fingerprint.json", "winner.sh", "winner.yaml", "report.html",
-        "trials", "cells", "requests", "attempts", "logs",
+        "trials", "cells", "requests", "attempts", "logs", "tune",
     }  # fmt: skip
 
 

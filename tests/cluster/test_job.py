@@ -200,7 +200,7 @@ def test_a_stopped_job_leaves_no_server_no_half_file_and_what_was_done(submitted
     (folder,) = (tmp_path / "r").iterdir()
     kept = [file for file in folder.rglob("*") if file.is_file()]
     assert all(pq.read_metadata(file).num_rows >= 0 for file in kept if file.suffix == ".parquet")
-    assert {file.suffix for file in kept} <= {".parquet", ".yaml", ".json", ".log", ".html"}
+    assert {file.suffix for file in kept} <= {".parquet", ".yaml", ".json", ".log", ".html", ".pkl"}
     (record, *_) = Store(str(folder)).read_records()
     assert record.failure.failure is FailureClass.INTERRUPTED
     assert "ddtree-tune resume" in "".join(job.lines)
