@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from ray.actor import ActorHandle
 
+    from ddtree_tune.core.cluster_spec import LoadOn
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import Endpoint
     from ddtree_tune.core.record import Fingerprint, Proposal
@@ -117,7 +118,7 @@ def simulate(nodes: int, seconds: float, rounds: int) -> None:
     dialect = dialect_of(spec)
 
     @contextmanager
-    def connected() -> Iterator[int]:
+    def connected(_: LoadOn) -> Iterator[int]:
         ray.init(
             address="local", num_cpus=2 * nodes, resources={"sweep_node": nodes}, include_dashboard=False,
             log_to_driver=False, logging_level="ERROR", _node_ip_address="127.0.0.1",
@@ -129,7 +130,7 @@ def simulate(nodes: int, seconds: float, rounds: int) -> None:
     sweep.connected = connected
     sweep.live_nodes = lambda: {f"{n:08d}": {"sweep_node": 1.0} for n in range(nodes)}
     sweep.delete_stranded = lambda _: None
-    sweep.trial_resources = lambda: sweep.tune.PlacementGroupFactory([{"CPU": 1, "sweep_node": 1}])
+    sweep.trial_resources = lambda _: sweep.tune.PlacementGroupFactory([{"CPU": 1, "sweep_node": 1}])
     sweep.TuneTrial = ScriptedTrial
     with tempfile.TemporaryDirectory() as home:
         notes = Path(home) / "notes"

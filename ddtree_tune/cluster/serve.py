@@ -21,9 +21,10 @@ import ray
 from ray import serve
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from ddtree_tune.cluster.placement import this_node
+from ddtree_tune.cluster.placement import here, this_address, this_node
 from ddtree_tune.core.errors import EngineError, FailureClass, TuneError
 from ddtree_tune.node.engine import NodeEngine
+from ddtree_tune.node.sockets import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -70,7 +71,8 @@ class EngineServer:
         """Launch the engine of the trial of this name, once no other is left; see ``ports.Engine``."""
         if self._engine is not None:
             await asyncio.to_thread(self._engine.stop)
-        self._engine = NodeEngine(self._spec, self._dialect, name=name, node_id=this_node())
+        host = HOST if self._spec.cluster.load_on == "engine_node" else this_address()
+        self._engine = NodeEngine(self._spec, self._dialect, name=name, node_id=this_node(), host=host)
         await asyncio.to_thread(self._engine.launch, config)
 
     async def ready(self, wait_s: float) -> Starting | EngineHandle:
@@ -132,7 +134,7 @@ class EngineApp:
         self.spec = spec
         self.name = f"{_PREFIX}{this_node()[:_NODE_CHARS]}-{name}"
         self._dialect = dialect
-        self._lease = _LeaseActor.options(num_cpus=0, name=f"lease-{name}").remote()
+        self._lease = _LeaseActor.options(num_cpus=0, name=f"lease-{name}", scheduling_strategy=here()).remote()
         self._handle: DeploymentHandle[Any] | None = None
 
     def deployed(self) -> DeploymentHandle[Any]:

@@ -8,7 +8,6 @@ import signal
 import tempfile
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -16,9 +15,9 @@ from ray.tune.experiment import Trial
 
 from ddtree_tune.cluster.actors import store_actor
 from ddtree_tune.cluster.gauges import Gauges
-from ddtree_tune.cluster.kept import FOLDER, Numbers, keep
 from ddtree_tune.cluster.lost import lost_record
-from ddtree_tune.cluster.placement import connected, count_exclusive, live_nodes, obstacle, trial_resources
+from ddtree_tune.cluster.placement import connected, live_nodes
+from ddtree_tune.cluster.room import Room, trial_resources
 from ddtree_tune.cluster.search import StudySearcher
 from ddtree_tune.cluster.serve import delete_stranded
 from ddtree_tune.cluster.trial import EVENT, PROPOSAL, UNKEPT, TuneTrial
@@ -27,6 +26,7 @@ from ddtree_tune.core.errors import PlacementError, StoreError
 from ddtree_tune.trial import TrialEvent
 
 if TYPE_CHECKING:
+    from ddtree_tune.core.cluster_spec import LoadOn
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.spec import SweepSpec
     from ddtree_tune.node.progress import Progress
@@ -44,8 +44,9 @@ LOOK_PERIOD_S = 2.0
 class _Driver(tune.Callback):
     """Passes events to the display and the gauges, and keeps the searcher's number of nodes."""
 
-    def __init__(self, sweep: str, store: Store, progress: Progress, searcher: StudySearcher) -> None:
+    def __init__(self, sweep: str, store: Store, progress: Progress, searcher: StudySearcher, load_on: LoadOn) -> None:
         self._sweep = sweep
+        self._load_on = load_on
         self._store = store
         self._progress = progress
         self._gauges = Gauges(sweep, len(progress.records))
@@ -136,7 +137,8 @@ class _Driver(tune.Callback):
 
     def _look(self, passed_s: float, statuses: list[str]) -> None:
         live = live_nodes()
-        nodes = count_exclusive(list(live.values()))
+        room = Room.of(list(live.values()), self._load_on)
+        nodes = room.trials
         if live.keys() != self._live:
             self._live = frozenset(live)
             delete_stranded(live)
@@ -147,7 +149,7 @@ class _Driver(tune.Callback):
         running, pending = statuses.count(Trial.RUNNING) - held, statuses.count(Trial.PENDING)
         self._gauges.tick(nodes, passed_s)
         self._gauges.trials(running, pending)
-        why = f"{held} of {nodes} quarantined: {next(iter(self._quarantined.values()))}" if held else obstacle(nodes)
+        why = f"{held} of {nodes} quarantined: {next(iter(self._quarantined.values()))}" if held else room.obstacle()
         given_up = self._watchdog.look(why if pending and not running else None)
         if given_up is not None:
             raise PlacementError(given_up)
@@ -173,17 +175,17 @@ def run_sweep(
     # The searcher knows how many nodes are up; a limit of Tune's own is fixed when the sweep starts.
     os.environ.setdefault("TUNE_MAX_PENDING_TRIALS_PG", "1000")
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # tracebacks of trials that our lines tell of
-    with connected() as nodes:
+    with connected(spec.cluster.load_on) as nodes:
         # Tune ends an experiment in order on SIGUSR1, as on Ctrl-C; `ray job stop` sends SIGTERM.
         signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGUSR1))
         progress.nodes(nodes)
         searcher = StudySearcher(study, nodes)
-        driver = _Driver(spec.name, store, progress, searcher)
+        driver = _Driver(spec.name, store, progress, searcher, spec.cluster.load_on)
         parametrised = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
-        trainable = tune.with_resources(parametrised, trial_resources())
+        trainable = tune.with_resources(parametrised, trial_resources(spec.cluster.load_on))
         trainable.__qualname__ = TuneTrial.__name__  # what the dashboard calls its actors
-        # Tune's own state lies apart until all is over. Beside the results it would share their full disk,
-        # and its folder would be made anew where theirs has vanished.
+        # Tune's own state is read by nobody. Beside the results it would share their full disk, and its
+        # folder would be made anew where theirs has vanished.
         with tempfile.TemporaryDirectory(prefix="ddtree-tune-", ignore_cleanup_errors=True) as scratch:
             tune.Tuner(
                 trainable,
@@ -195,15 +197,13 @@ def run_sweep(
                     trial_dirname_creator=_trial_name,
                 ),
                 run_config=tune.RunConfig(
-                    name=FOLDER,
+                    name="tune",
                     storage_path=scratch,
                     verbose=0,
-                    callbacks=[driver, Numbers()],
+                    callbacks=[driver],
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
             ).fit()
-            if driver.broken is None:
-                keep(Path(scratch) / FOLDER, store, progress)
     if driver.broken is not None:
         kept = f"What is complete is kept; go on with: ddtree-tune resume {store.root}"
         raise type(driver.broken)(f"{driver.broken}. {kept}")

@@ -20,7 +20,6 @@ from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
 from ddtree_tune.cluster.placement import this_node
 from ddtree_tune.cluster.serve import EngineApp, ServedEngine
 from ddtree_tune.core.errors import EngineError, FailureClass, StoreError
-from ddtree_tune.core.stats import geometric_mean
 from ddtree_tune.node.engine import refuse_faked
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.gpus import GpuWatch
@@ -64,30 +63,11 @@ def _dirt(gpus: GpuWatch, left: TrialRecord) -> str | None:
     try:
         gpus.refuse_taken()
         if left.plan is not None:
-            wait_free((left.plan.port, *left.plan.further_ports), 0.0)
+            wait_free((left.plan.port, *left.plan.further_ports), 0.0, left.plan.host)
         refuse_faked(dict(os.environ))
     except EngineError as error:
         return error.message
     return None
-
-
-def _numbers(event: TrialEvent) -> dict[str, Any]:
-    """What Tune's own analysis can tell of an event; a trial's last holds the mean of its cells."""
-    cell, rate, record = event.cell, event.pass_rate, event.record
-    if cell is not None:
-        names = ("cell_id", "context", "concurrency", "output_tps", "user_tps", "accept_len")
-        return {name: getattr(cell, name) for name in names}
-    if rate is not None:
-        return {"pass_rate": rate.over_all}
-    if record is None:
-        return {}
-    scored = [tps for one in record.cells if one.metrics.scored and (tps := one.metrics.output_tps) is not None]
-    return {
-        "status": record.status.value,
-        "seconds": record.seconds,
-        "output_tps": geometric_mean(scored) if scored else None,
-        "pass_rate": record.pass_rate.over_all if record.pass_rate else None,
-    }
 
 
 class TuneTrial(tune.Trainable):
@@ -99,10 +79,11 @@ class TuneTrial(tune.Trainable):
         self._dialect = dialect
         place = f"{this_node()[:8]}-{id(self):x}"
         stall_s = spec.engine.stall_s
-        self._loader = RemoteLoader(spec.load, seed=spec.search.seed, stall_s=stall_s, name=f"load-{place}")
         seed, served = spec.search.seed, max(spec.load.concurrency)
+        load_on = spec.cluster.load_on
+        self._loader = RemoteLoader(spec.load, seed=seed, stall_s=stall_s, name=f"load-{place}", load_on=load_on)
         self._grader = (
-            RemoteGrader(spec.coding, served=served, seed=seed, stall_s=stall_s, name=f"grade-{place}")
+            RemoteGrader(spec.coding, served=served, seed=seed, stall_s=stall_s, name=f"grade-{place}", load_on=load_on)
             if spec.coding
             else None
         )
@@ -126,12 +107,12 @@ class TuneTrial(tune.Trainable):
             return {EVENT: TrialEvent("end"), UNKEPT: str(error), "stage": "end", "done": True}
         record = event.record
         if record is None:
-            return {EVENT: event, "stage": event.stage, "done": False, **_numbers(event)}
+            return {EVENT: event, "stage": event.stage, "done": False}
         if record.failure is not None and record.failure.failure is FailureClass.DIRTY_NODE:
             self._left = record
         cells = tuple(replace(cell, runs=()) for cell in record.cells)  # the raw requests are on disk
         event = replace(event, record=replace(record, cells=cells, log=""))
-        return {EVENT: event, "stage": event.stage, "done": self._left is None, **_numbers(event)}
+        return {EVENT: event, "stage": event.stage, "done": self._left is None}
 
     def _hold(self, left: TrialRecord) -> dict[str, Any]:
         """Keep the node from other trials while what one left is still there."""

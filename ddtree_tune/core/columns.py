@@ -101,7 +101,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "families": "Of each family of prompts: requests, tokens, user_tps in tok/s, accept_len in tokens per step.",
         "flags": "What a reader of the numbers must know; most take the cell out of the score.",
         "reasons": "(column, why it is null).",
-        "runs": "The repeats: shape of load, window, client lag samples, wall clock, what the GPUs did.",
+        "runs": "The repeats: shape of load, window, client lag samples, wall clock, what the GPUs did, network route.",
     },
     "requests": {
         **_IDENTITY,

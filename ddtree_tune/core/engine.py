@@ -159,6 +159,8 @@ class Endpoint:
     """What the chat template is told beside the messages, as ``thinking``."""
     api_key: str | None = field(default=None, repr=False)
     """Bearer token, where the server wants one."""
+    host_name: str | None = None
+    """Name of the machine that it runs on, where we launched it."""
 
     @property
     def door(self) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from ddtree_tune.core.cluster_spec import ClusterSpec
 from ddtree_tune.core.coding_spec import CodingSpec
 from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
 from ddtree_tune.core.engine_spec import EngineSpec
@@ -211,6 +212,8 @@ class SweepSpec(Strict):
     """What is tried."""
     price: PriceSpec | None = None
     """What a node costs; without it no cost is told."""
+    cluster: ClusterSpec = ClusterSpec()
+    """Where the parts of a trial run."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -114,6 +114,27 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkRoute:
+    """The way of a cell's requests over the network, as the kernel of the load's machine routes it."""
+
+    from_host: str
+    """Name of the machine that sent the load."""
+    from_ip: str
+    to_host: str
+    """Name of the server's machine; its address where the name is not known."""
+    to_ip: str
+    clock_ahead_ns: int = 0
+    """The load's clock minus the clock of the server's machine; 0 where the load ran there."""
+    clock_error_ns: int = 0
+    """Half of the round trip in which the clocks were compared: the difference is known no better."""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the requests never left the machine."""
+        return self.to_ip in {self.from_ip, "::1"} or self.to_ip.startswith("127.")
+
+
+@dataclass(frozen=True, slots=True)
 class CellRun:
     """One repeat of one cell: raw requests and how well the client kept up."""
 
@@ -132,3 +153,5 @@ class CellRun:
     """What the node's GPUs did inside the window; None if that was not metered."""
     gpu_missing: str = ""
     """Why there is no ``gpu``; empty if there is."""
+    route: NetworkRoute | None = None
+    """From which machine to which the requests went; None if that was not asked."""

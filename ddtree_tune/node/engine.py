@@ -11,6 +11,7 @@ import asyncio
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,19 @@ HEALTH_S = 4.0
 class NodeEngine:
     """Owns at most one server at a time."""
 
-    def __init__(self, spec: SweepSpec, dialect: Dialect, *, name: str, node_id: str = "local") -> None:
+    def __init__(
+        self, spec: SweepSpec, dialect: Dialect, *, name: str, node_id: str = "local", host: str = HOST
+    ) -> None:
+        """Own no server yet.
+
+        Args:
+            spec: the sweep.
+            dialect: how its engine spells the knobs.
+            name: of the trial; the served name starts with it.
+            node_id: of this machine.
+            host: the address that servers bind: loopback, unless load comes from another machine.
+        """
+        self._host = host
         self._spec = spec
         self._dialect = dialect
         self._name = name
@@ -65,7 +78,7 @@ class NodeEngine:
         spec = self._spec.engine
         port, *further = fresh_ports()
         slot = Slot(
-            host=HOST,
+            host=self._host,
             port=port,
             served_model_name=f"{self._name}-{secrets.token_hex(4)}",
             model=spec.model,
@@ -106,7 +119,9 @@ class NodeEngine:
         while True:
             if (fault := running.fault()) is not None:
                 raise EngineError(fault.reason, fault.failure)
-            if time.monotonic() - asked > HEALTH_PERIOD_S[self._spec.engine.kind] and listening(running.plan.port):
+            if time.monotonic() - asked > HEALTH_PERIOD_S[self._spec.engine.kind] and listening(
+                running.plan.port, self._host
+            ):
                 asked = time.monotonic()
                 _refuse_others(running)
                 if _answers(running.plan):
@@ -127,6 +142,7 @@ class NodeEngine:
                 running.plan.base_url,
                 running.plan.served_model_name,
                 template_options=tuple(sorted(self._spec.engine.chat_template_kwargs.items())),
+                host_name=socket.gethostname(),
             ),
             plan=running.plan,
             pid=running.process.pid,
@@ -190,7 +206,7 @@ class NodeEngine:
             running.process.wait()
         log = running.log.read_bytes()[-LOG_KEPT_BYTES:].decode(errors="replace")
         shutil.rmtree(running.folder, ignore_errors=True)
-        wait_free((running.plan.port, *running.plan.further_ports), spec.release_s)
+        wait_free((running.plan.port, *running.plan.further_ports), spec.release_s, self._host)
         return log
 
     def _held(self) -> Launched:

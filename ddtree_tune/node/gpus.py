@@ -178,7 +178,10 @@ class GpuWatch:
         if run.window is None:
             return run
         self.start()
-        use = self.between(run.window.start_ns, run.window.end_ns)
+        ahead_ns = (
+            run.route.clock_ahead_ns if run.route else 0
+        )  # the window is on the load's clock, the samples on ours
+        use = self.between(run.window.start_ns - ahead_ns, run.window.end_ns - ahead_ns)
         why = "" if use else self.missing() or "the GPU meter did not sample over the whole window"
         return replace(run, gpu=use, gpu_missing=why)
 

@@ -69,7 +69,7 @@ class Launched:
     def fault(self) -> Fault | None:
         """Why the server is gone, or will be; None while it is well."""
         code = self.exit_code()
-        if code is None and self.ready and not listening(self.plan.port):
+        if code is None and self.ready and not listening(self.plan.port, self.plan.host):
             deadline = time.monotonic() + GONE_S  # its exit is about to be known
             while (code := self.exit_code()) is None and time.monotonic() < deadline:
                 time.sleep(POLL_S)

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from ddtree_tune.node.lag import LagProbe
 from ddtree_tune.node.prompts import load_prompts
 from ddtree_tune.node.remembered import RememberedPrompts
 from ddtree_tune.node.slots import LoadRun
+from ddtree_tune.node.sockets import route_to
 from ddtree_tune.node.watch import Limits, Share, Watch
 
 if TYPE_CHECKING:
@@ -224,4 +225,5 @@ class NodeLoader:
             counts=self._counts.setdefault(endpoint, Counts()),
         )
         processes = self._load.processes or crew_size(cell)
-        return loops.run(job.measure()) if processes == 1 else run_crew(job, processes)
+        run = loops.run(job.measure()) if processes == 1 else run_crew(job, processes)
+        return replace(run, route=route_to(endpoint.base_url, endpoint.host_name))

@@ -6,10 +6,12 @@ import random
 import socket
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import psutil
 
 from ddtree_tune.core.errors import EngineError, FailureClass
+from ddtree_tune.core.trace import NetworkRoute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,21 +44,42 @@ def fresh_ports() -> tuple[int, ...]:
     )
 
 
-def listening(port: int) -> bool:
+def listening(port: int, host: str = HOST) -> bool:
     """Whether anybody accepts connections there."""
     with socket.socket() as probe:
         probe.settimeout(0.5)
-        return probe.connect_ex((HOST, port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
-def wait_free(ports: Iterable[int], limit_s: float) -> None:
-    """Wait until nobody listens on any of the ports.
+def route_to(base_url: str, host_name: str | None) -> NetworkRoute | None:
+    """The way from this machine to a server, as the kernel would send a packet now; nothing is sent.
+
+    Args:
+        base_url: of the server.
+        host_name: of the server's machine; the host in the address when None.
+
+    Returns:
+        None where no way is known.
+    """
+    at = urlsplit(base_url)
+    try:
+        family, kind, _, _, there = socket.getaddrinfo(at.hostname, at.port or 80, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(there)
+            from_ip, to_ip = probe.getsockname()[0], probe.getpeername()[0]
+    except OSError:
+        return None
+    return NetworkRoute(socket.gethostname(), from_ip, host_name or at.hostname or to_ip, to_ip)
+
+
+def wait_free(ports: Iterable[int], limit_s: float, host: str = HOST) -> None:
+    """Wait until nobody listens on any of the ports, neither on loopback nor on the server's address.
 
     Raises:
         EngineError: somebody still does (`dirty_node`).
     """
     deadline = time.monotonic() + limit_s
-    while taken := [port for port in ports if listening(port)]:
+    while taken := [port for port in ports if any(listening(port, one) for one in {HOST, host})]:
         if time.monotonic() > deadline:
             raise EngineError(
                 f"port {taken[0]} must be free after the server was stopped, but got a listener still after "

@@ -13,8 +13,9 @@ import httpx
 import psutil
 
 RAY = str(Path(sys.executable).with_name("ray"))
-COMMON = ("--block", "--node-ip-address=127.0.0.1", "--num-gpus=0", "--min-worker-port=0", "--max-worker-port=0")
+COMMON = ("--block", "--num-gpus=0", "--min-worker-port=0", "--max-worker-port=0")
 CPUS = 8
+EXCLUSIVE = '{"sweep_node": 1}'
 
 
 def free_port():
@@ -49,11 +50,13 @@ class Machines:
         )
         wait_for(self._answers)
 
-    def join(self):
-        """Start an exclusive node."""
+    def join(self, resources=EXCLUSIVE, address="127.0.0.1"):
+        """Start a node, an exclusive one if nothing else is said."""
         # A folder of its own, as on a machine of its own: nodes that share one delete each other's working directories.
         apart = f"--temp-dir={self.folder}/{self._joined}"
-        node = self._start(f"--address={self.gcs}", f"--num-cpus={CPUS}", '--resources={"sweep_node": 1}', apart)
+        node = self._start(
+            f"--address={self.gcs}", f"--num-cpus={CPUS}", f"--resources={resources}", apart, address=address
+        )
         self._joined += 1
         self.nodes.append(node)
 
@@ -100,8 +103,14 @@ class Machines:
 
     def listed(self, kind):
         """Actors or nodes as the dashboard lists them."""
-        with self._client() as client:
-            return client.get(f"{self.address}/api/v0/{kind}").json()["data"]["result"]["result"]
+
+        def asked():
+            # A dashboard that has just started, or asks a node that is just gone, may hang up.
+            with contextlib.suppress(httpx.TransportError), self._client() as client:
+                return client.get(f"{self.address}/api/v0/{kind}")
+            return None
+
+        return wait_for(asked).json()["data"]["result"]["result"]
 
     def metrics(self):
         """All that the nodes export to Prometheus."""
@@ -118,11 +127,12 @@ class Machines:
         token = Path(os.environ["RAY_AUTH_TOKEN_PATH"]).read_text()
         return httpx.Client(trust_env=False, timeout=30, headers={"Authorization": f"Bearer {token}"})
 
-    def _start(self, *argv):
+    def _start(self, *argv, address="127.0.0.1"):
         environment = {name: value for name, value in os.environ.items() if name not in {"RAY_ADDRESS", "PYTHONPATH"}}
+        own = (f"--node-ip-address={address}", f"--dashboard-agent-listen-port={free_port()}")
         with (self.folder / f"start-{len(self._all)}.log").open("w") as log:
             process = subprocess.Popen(
-                [RAY, "start", *COMMON, f"--dashboard-agent-listen-port={free_port()}", *argv],
+                [RAY, "start", *COMMON, *own, *argv],
                 env=environment, stdout=log, stderr=log, cwd="/",
             )  # fmt: skip
         self._all.append(process)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ddtree_tune.arguments import add_run_arguments
-from ddtree_tune.cluster.placement import NODE_RESOURCE, trial_resources
+from ddtree_tune.cluster.room import LOAD_RESOURCE, NODE_RESOURCE, trial_resources
 
 ROOT = Path(__file__).parents[2]
 FILES = ["cluster.yaml", "cluster_local.yaml"]
@@ -49,7 +49,7 @@ def test_rays_launcher_refuses_an_unknown_key(name):
 def test_every_worker_type_is_an_exclusive_gpu_node_and_one_type_alone_starts():
     config = loaded("cluster.yaml")
     types = config["available_node_types"]
-    workers = {name: one for name, one in types.items() if name != config["head_node_type"]}
+    workers = {name: one for name, one in types.items() if name not in {config["head_node_type"], "load"}}
     assert {name: one["node_config"]["InstanceType"] for name, one in workers.items()} == {
         "b300": "p6-b300.48xlarge",
         "b200": "p6-b200.48xlarge",
@@ -60,6 +60,10 @@ def test_every_worker_type_is_an_exclusive_gpu_node_and_one_type_alone_starts():
         assert one["resources"]["GPU"] == 8
         assert one["resources"]["CPU"] >= trial_resources().required_resources["CPU"]
     assert NODE_RESOURCE not in types[config["head_node_type"]]["resources"]
+    sending = types["load"]["resources"]
+    assert NODE_RESOURCE not in sending
+    assert "GPU" not in sending
+    assert sending["CPU"] >= 2 * sending[LOAD_RESOURCE] > 0
     assert sum(one["min_workers"] > 0 for one in workers.values()) == 1
 
 

@@ -1,4 +1,6 @@
-"""A node dies under its trial, raylet, workers, server and all: the trial is tried on another one."""
+"""A node dies under its trial, raylet, workers, server and all; the load comes from a node of its own."""
+
+import socket
 
 import psutil
 import pytest
@@ -13,49 +15,58 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 SPEC = """
 name: halved
 space: {budget: [4, 8], topk: [4], window: [none]}
+baselines: [none]
 seeds: [{budget: 8, topk: 4, window: none}]
 load: {contexts: [60], concurrency: [1, 2], output_tokens: 32, window_s: 0.7}
-coding: null
-search: {trials: 4, final: {settings: 0, rounds: 0}}
+coding: {problems: five_kinds, limit: 1, max_tokens: 400, concurrency: 1}
+search: {trials: 3, final: {settings: 0, rounds: 0}}
+cluster: {load_on: load_nodes}
 """
+LOAD_IP = "127.0.0.2"
+SERVER_IPS = ("127.0.0.3", "127.0.0.4")
+"""Addresses of their own, so that a server on loopback would be seen."""
 
 
-@pytest.fixture
-def one_node(machines):
-    """The cluster with a node; all are gone afterwards."""
-    machines.join()
-    wait_for(lambda: machines.up() == 1)
-    yield machines
+@pytest.fixture(scope="module")
+def battered(machines, tmp_path_factory):
+    """What a sweep said, its records, the trial that was hit, and where each node and actor was."""
+    home = tmp_path_factory.mktemp("halved")
+    (home / "spec.yaml").write_text(SPEC)
+    first, second = SERVER_IPS
+    machines.join('{"load_node": 2}', LOAD_IP)
+    machines.join(address=first)
+    wait_for(lambda: machines.up() == 2)
+    driven = Driven("ddtree_tune.run", home / "spec.yaml", "--results", home / "results", address=machines.gcs)
+    try:
+        driven.says(r"1.00 x no speculation")  # measured alone: two engines share few cores here
+        machines.join(address=second)
+        driven.says(r"2 nodes up")
+        hit = driven.says(r"\] (\d+) 8/4/none \| i60 c1: ").group(1)
+        (node,) = [one for one in machines.nodes if engine_of(below(one), hit)]
+        engine = engine_of(below(node), hit)
+        machines.end(node)
+        machines.nodes.remove(node)
+        assert not alive([engine])
+        driven.says(rf" {hit} 8/4/none \| failed in load: node_lost: the trial's process must live until its end")
+        driven.says(r"1 node up")
+        wait_for(lambda: len(machines.applications()) == 1)
+        assert driven.ends() == 0, driven.text
+    finally:
+        driven.close()
+    at = {node["node_id"]: node["node_ip"] for node in machines.listed("nodes")}
+    actors = [(one["name"].partition("-")[0], at.get(one["node_id"])) for one in machines.listed("actors")]
     machines.leave()
+    (folder,) = (home / "results").iterdir()
+    return driven.text, Store(str(folder)).read_records(raw=True), hit, at, set(actors)
 
 
 def below(process):
     return psutil.Process(process.pid).children(recursive=True)
 
 
-def test_a_trial_whose_node_dies_is_a_row_and_is_tried_on_another_node(one_node, tmp_path):
-    (tmp_path / "spec.yaml").write_text(SPEC)
-    argv = ("ddtree_tune.run", tmp_path / "spec.yaml", "--results", tmp_path / "results")
-    driven = Driven(*argv, address=one_node.gcs)
-    try:
-        driven.says(r"1.00 x no speculation")  # measured alone: two engines share few cores here
-        one_node.join()
-        driven.says(r"2 nodes up")
-        hit = driven.says(r"\] (\d+) 8/4/none \| i60 c1: ").group(1)
-        (node,) = [one for one in one_node.nodes if engine_of(below(one), hit)]
-        engine = engine_of(below(node), hit)
-        one_node.end(node)
-        one_node.nodes.remove(node)
-        assert not alive([engine])
-        driven.says(rf" {hit} 8/4/none \| failed in load: node_lost: the trial's process must live until its end")
-        driven.says(r"1 node up")
-        wait_for(lambda: len(one_node.applications()) == 1)
-        assert driven.ends() == 0, driven.text
-    finally:
-        driven.close()
-    assert "Traceback" not in driven.text
-    (folder,) = (tmp_path / "results").iterdir()
-    records = Store(str(folder)).read_records(raw=True)
+def test_a_trial_whose_node_dies_is_a_row_and_is_tried_on_another_node(battered):
+    text, records, hit, _, _ = battered
+    assert "Traceback" not in text
     (lost,) = [one for one in records if one.trial_id.startswith(hit)]
     assert lost.failure.failure is FailureClass.NODE_LOST
     assert [cell.metrics.concurrency for cell in lost.cells] == [1]
@@ -63,6 +74,26 @@ def test_a_trial_whose_node_dies_is_a_row_and_is_tried_on_another_node(one_node,
     assert [span.stage for span in lost.spans][-1] == "lost"
     whole = [one for one in records if one is not lost]
     assert {one.status for one in whole} == {TrialStatus.COMPLETE}
-    assert {one.config.label for one in whole} == {"no speculation", "chain", "8/4/none", "4/4/none"}
+    assert {one.config.label for one in whole} == {"no speculation", "8/4/none", "4/4/none"}
     assert len({one.node for one in records}) == 2
     assert lost.node not in {one.node for one in whole if one.config == lost.config}
+
+
+def test_load_and_grading_run_where_the_spec_says(battered):
+    *_, actors = battered
+    assert {at for kind, at in actors if kind in {"load", "grade"}} == {LOAD_IP}
+    assert {at for kind, at in actors if kind == "lease"} <= {*SERVER_IPS, None}
+
+
+def test_the_route_of_the_load_is_kept_and_the_server_binds_its_nodes_address(battered):
+    _, records, _, at, _ = battered
+    for record in records:
+        assert record.plan.host == at[record.node]
+        assert record.plan.host in SERVER_IPS
+        assert record.door.startswith(f"http://{record.plan.host}:{record.plan.port}/")
+        for route in [run.route for cell in record.cells for run in cell.runs]:
+            assert (route.from_host, route.to_host) == (socket.gethostname(), record.fingerprint.hostname)
+            assert route.to_ip == record.plan.host
+            # One machine has one clock: all that a comparison can find is its own error.
+            assert 0 < route.clock_error_ns < 10e9
+            assert abs(route.clock_ahead_ns) <= route.clock_error_ns

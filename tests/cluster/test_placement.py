@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddtree_tune.cluster.placement import count_exclusive, obstacle
+from ddtree_tune.cluster.placement import connected
+from ddtree_tune.cluster.room import Room, count_exclusive, trial_resources
 from ddtree_tune.cluster.search import StudySearcher
 from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.errors import FailureClass, PlacementError
@@ -13,6 +14,7 @@ HEAD = {"CPU": 8.0, "node:__internal_head__": 1.0}
 H200 = {"CPU": 192.0, "GPU": 8.0, "sweep_node": 1.0, "accelerator_type:H200": 1.0}
 B300 = {"CPU": 192.0, "GPU": 8.0, "sweep_node": 1.0, "accelerator_type:B300": 1.0}
 PLAIN = {"CPU": 8.0, "sweep_node": 1.0}
+LOADING = {"CPU": 8.0, "load_node": 2.0}
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,38 @@ def test_nodes_that_trials_could_share_or_that_do_not_compare_are_refused(nodes,
 
 
 def test_a_trial_that_cannot_start_has_a_reason():
-    assert obstacle(0) == "no node that offers sweep_node: 1 is up"
-    assert obstacle(2) == "2 nodes up, and none has room: a trial needs sweep_node: 1 and CPU: 3 free on one node"
+    assert Room.of([HEAD], "engine_node").obstacle() == "no node that offers sweep_node: 1 is up"
+    full = "2 nodes up, and none has room: a trial needs "
+    beside = Room.of([HEAD, PLAIN, PLAIN], "engine_node")
+    assert beside.obstacle() == full + "sweep_node: 1 and CPU: 3 free on one node"
+    away = Room.of([LOADING, PLAIN, PLAIN], "load_nodes")
+    needs = "CPU: 1 and sweep_node: 1 free on one node, CPU: 2 and load_node: 1 free on one node"
+    assert away.obstacle() == full + needs
+    assert Room.of([HEAD, PLAIN], "load_nodes").obstacle().startswith("no node that offers load_node is up")
+
+
+def test_no_more_trials_run_than_the_machines_for_load_can_serve():
+    assert Room.of([HEAD, PLAIN, PLAIN, PLAIN], "engine_node").trials == 3
+    assert Room.of([LOADING, PLAIN, PLAIN, PLAIN], "load_nodes").trials == 2
+    assert Room.of([LOADING, LOADING, PLAIN, PLAIN, PLAIN], "load_nodes").trials == 3
+
+
+def test_a_server_shares_no_node_with_the_load_of_others():
+    with pytest.raises(PlacementError, match="must offer sweep_node or load_node, but got one with both"):
+        Room.of([PLAIN | LOADING], "load_nodes")
+    assert Room.of([PLAIN | LOADING], "engine_node").trials == 1
+    engine, workers = trial_resources("load_nodes").bundles
+    assert "load_node" not in engine
+    assert workers == {"CPU": 2.0, "load_node": 1.0}
+
+
+def test_load_from_other_nodes_needs_a_cluster(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with (
+        pytest.raises(PlacementError, match="but got an embedded Ray of this machine alone; set RAY_ADDRESS"),
+        connected("load_nodes"),
+    ):
+        pass
 
 
 def test_as_many_proposals_are_out_as_there_are_nodes_and_more_when_nodes_join():

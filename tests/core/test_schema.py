@@ -18,6 +18,7 @@ from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.gpu import GpuUse, Throttle
 from ddtree_tune.core.record import CellResult, CellTexts, Origin, TrialStatus
 from ddtree_tune.core.schema import SCHEMA_VERSION, TABLES, VERSION_KEY, records, schema, tables
+from ddtree_tune.core.trace import NetworkRoute
 from ddtree_tune.core.workload import Cell, OpenLoop
 from tests.builders import NONE, cell, proposal, record, run, spec, tree
 
@@ -37,10 +38,11 @@ def full():
     sweep = spec()
     one = record(sweep, replace(proposal(7, tree(8, 4, 64), Origin.SEED), reference="def clamp(): ..."))
     use = GpuUse(2, 150, 21e3, "counter", 700.5, 131.25, 1612.5, 1200, 71, 0.0, 0.25, (Throttle.POWER_CAP,))
+    route = NetworkRoute("load-1", "10.0.0.9", "gpu-1", "10.0.0.5", -1_200_000, 90_000)
     cells = tuple(
         CellResult(
             replace(cell(c, u, 80.0), joules_per_token=0.4, temperature_c=71),
-            (replace(run(c, u), gpu=use), replace(run(c, u, 1), gpu_missing="no driver")),
+            (replace(run(c, u), gpu=use, route=route), replace(run(c, u, 1), gpu_missing="no driver")),
         )
         for c, u in ((60, 1), (60, 8), (512, 1))
     )

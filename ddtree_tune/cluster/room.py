@@ -1,0 +1,118 @@
+"""What a trial reserves, and how many trials a cluster has room for.
+
+A trial holds one ``sweep_node``, a custom resource of which every node has exactly one: that is
+what makes the node exclusive. Where the spec wants its load to come from another machine, the trial
+holds one ``load_node`` too, of which a machine for load offers as many as it can serve trials.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ray import tune
+
+from ddtree_tune.core.errors import PlacementError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ddtree_tune.core.cluster_spec import LoadOn
+
+NODE_RESOURCE = "sweep_node"
+LOAD_RESOURCE = "load_node"
+_BUNDLES: dict[LoadOn, tuple[dict[str, float], ...]] = {
+    "engine_node": ({"CPU": 1, NODE_RESOURCE: 1}, {"CPU": 1}, {"CPU": 1}),
+    "load_nodes": ({"CPU": 1, NODE_RESOURCE: 1}, {"CPU": 2, LOAD_RESOURCE: 1}),
+}
+"""The trial, its load actor and its grader."""
+WORKER_RESOURCES: dict[LoadOn, dict[str, float]] = {"engine_node": {}, "load_nodes": {LOAD_RESOURCE: 0.5}}
+"""What a load actor or a grader takes beside its processor."""
+_KIND = "accelerator_type:"
+"""How Ray's resources name the GPUs of a node."""
+
+
+def count_exclusive(resources: Sequence[Mapping[str, float]]) -> int:
+    """How many nodes of a cluster a sweep may use.
+
+    Args:
+        resources: of every node that is alive.
+
+    Raises:
+        PlacementError: a node could be given to two trials, or trials would not compare, because the
+            nodes have different accelerators.
+    """
+    offers = [offer for offer in resources if NODE_RESOURCE in offer]
+    shared = [offer[NODE_RESOURCE] for offer in offers if offer[NODE_RESOURCE] != 1]
+    if shared:
+        raise PlacementError(
+            f"every node must offer {NODE_RESOURCE}: 1, which makes it exclusive, but got {shared[0]:g} on one; "
+            "see available_node_types in cluster.yaml"
+        )
+    kinds = {frozenset(name.removeprefix(_KIND) for name in offer if name.startswith(_KIND)) for offer in offers}
+    if len(kinds) > 1:
+        names = sorted(", ".join(sorted(kind)) or "no accelerator" for kind in kinds)
+        raise PlacementError(
+            f"the nodes of one sweep must be of one kind, but got {' beside '.join(names)}; "
+            f"offer {NODE_RESOURCE} on one kind only, or start a cluster for each"
+        )
+    return len(offers)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a cluster has for trials now."""
+
+    load_on: LoadOn
+    nodes: int
+    """Exclusive nodes."""
+    seats: int | None = None
+    """Trials whose load the machines for load can send; None where load comes from the trial's own node."""
+
+    @classmethod
+    def of(cls, resources: Sequence[Mapping[str, float]], load_on: LoadOn) -> Room:
+        """Count what the nodes offer.
+
+        Args:
+            resources: of every node that is alive.
+            load_on: where the load of the sweep comes from.
+
+        Raises:
+            PlacementError: see ``count_exclusive``; or the load of one trial could disturb another's server.
+        """
+        nodes = count_exclusive(resources)
+        if load_on == "engine_node":
+            return cls(load_on, nodes)
+        if any(NODE_RESOURCE in offer and LOAD_RESOURCE in offer for offer in resources):
+            raise PlacementError(
+                f"a node must offer {NODE_RESOURCE} or {LOAD_RESOURCE}, but got one with both: the load of one trial "
+                "would disturb the server of another"
+            )
+        return cls(load_on, nodes, sum(int(offer.get(LOAD_RESOURCE, 0)) for offer in resources))
+
+    @property
+    def trials(self) -> int:
+        """How many can run at a time."""
+        return self.nodes if self.seats is None else min(self.nodes, self.seats)
+
+    def obstacle(self) -> str:
+        """Why no trial can start, as far as these numbers say."""
+        if self.nodes == 0:
+            return f"no node that offers {NODE_RESOURCE}: 1 is up"
+        if self.seats == 0:
+            return f"no node that offers {LOAD_RESOURCE} is up, and cluster.load_on is load_nodes"
+        needs = (
+            " and ".join(f"{name}: {amount:g}" for name, amount in bundle.items()) + " free on one node"
+            for bundle in ([_one_node()] if self.seats is None else _BUNDLES[self.load_on])
+        )
+        return f"{self.nodes} node{'s' * (self.nodes > 1)} up, and none has room: a trial needs {', '.join(needs)}"
+
+
+def _one_node() -> dict[str, float]:
+    return {NODE_RESOURCE: 1, "CPU": sum(bundle["CPU"] for bundle in _BUNDLES["engine_node"])}
+
+
+def trial_resources(load_on: LoadOn = "engine_node") -> tune.PlacementGroupFactory:
+    """One exclusive node, and room for the trial, its load actor and its grader where they run."""
+    strategy = "STRICT_PACK" if load_on == "engine_node" else "PACK"
+    return tune.PlacementGroupFactory([dict(bundle) for bundle in _BUNDLES[load_on]], strategy=strategy)
