@@ -8,6 +8,7 @@ import signal
 import tempfile
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -15,6 +16,7 @@ from ray.tune.experiment import Trial
 
 from ddtree_tune.cluster.actors import store_actor
 from ddtree_tune.cluster.gauges import Gauges
+from ddtree_tune.cluster.kept import FOLDER, Numbers, keep
 from ddtree_tune.cluster.lost import lost_record
 from ddtree_tune.cluster.placement import connected, live_nodes
 from ddtree_tune.cluster.room import Room, trial_resources
@@ -184,8 +186,8 @@ def run_sweep(
         parametrised = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
         trainable = tune.with_resources(parametrised, trial_resources(spec.cluster.load_on))
         trainable.__qualname__ = TuneTrial.__name__  # what the dashboard calls its actors
-        # Tune's own state is read by nobody. Beside the results it would share their full disk, and its
-        # folder would be made anew where theirs has vanished.
+        # Tune's own state lies apart until all is over. Beside the results it would share their full disk,
+        # and its folder would be made anew where theirs has vanished.
         with tempfile.TemporaryDirectory(prefix="ddtree-tune-", ignore_cleanup_errors=True) as scratch:
             tune.Tuner(
                 trainable,
@@ -197,13 +199,15 @@ def run_sweep(
                     trial_dirname_creator=_trial_name,
                 ),
                 run_config=tune.RunConfig(
-                    name="tune",
+                    name=FOLDER,
                     storage_path=scratch,
                     verbose=0,
-                    callbacks=[driver],
+                    callbacks=[driver, Numbers()],
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 ),
             ).fit()
+            if driver.broken is None:
+                keep(Path(scratch) / FOLDER, store, progress)
     if driver.broken is not None:
         kept = f"What is complete is kept; go on with: ddtree-tune resume {store.root}"
         raise type(driver.broken)(f"{driver.broken}. {kept}")

@@ -20,6 +20,7 @@ from ddtree_tune.cluster.actors import RemoteGrader, RemoteLoader, RemoteSink
 from ddtree_tune.cluster.placement import this_node
 from ddtree_tune.cluster.serve import EngineApp, ServedEngine
 from ddtree_tune.core.errors import EngineError, FailureClass, StoreError
+from ddtree_tune.core.stats import geometric_mean
 from ddtree_tune.node.engine import refuse_faked
 from ddtree_tune.node.fingerprint import fingerprint
 from ddtree_tune.node.gpus import GpuWatch
@@ -70,6 +71,25 @@ def _dirt(gpus: GpuWatch, left: TrialRecord) -> str | None:
     return None
 
 
+def _numbers(event: TrialEvent) -> dict[str, Any]:
+    """What Tune's own analysis can tell of an event; a trial's last holds the mean of its cells."""
+    cell, rate, record = event.cell, event.pass_rate, event.record
+    if cell is not None:
+        names = ("cell_id", "context", "concurrency", "output_tps", "user_tps", "accept_len")
+        return {name: getattr(cell, name) for name in names}
+    if rate is not None:
+        return {"pass_rate": rate.over_all}
+    if record is None:
+        return {}
+    scored = [tps for one in record.cells if one.metrics.scored and (tps := one.metrics.output_tps) is not None]
+    return {
+        "status": record.status.value,
+        "seconds": record.seconds,
+        "output_tps": geometric_mean(scored) if scored else None,
+        "pass_rate": record.pass_rate.over_all if record.pass_rate else None,
+    }
+
+
 class TuneTrial(tune.Trainable):
     """One configuration on one exclusive node. The process is reused for the node's next trial."""
 
@@ -107,12 +127,12 @@ class TuneTrial(tune.Trainable):
             return {EVENT: TrialEvent("end"), UNKEPT: str(error), "stage": "end", "done": True}
         record = event.record
         if record is None:
-            return {EVENT: event, "stage": event.stage, "done": False}
+            return {EVENT: event, "stage": event.stage, "done": False, **_numbers(event)}
         if record.failure is not None and record.failure.failure is FailureClass.DIRTY_NODE:
             self._left = record
         cells = tuple(replace(cell, runs=()) for cell in record.cells)  # the raw requests are on disk
         event = replace(event, record=replace(record, cells=cells, log=""))
-        return {EVENT: event, "stage": event.stage, "done": self._left is None}
+        return {EVENT: event, "stage": event.stage, "done": self._left is None, **_numbers(event)}
 
     def _hold(self, left: TrialRecord) -> dict[str, Any]:
         """Keep the node from other trials while what one left is still there."""
