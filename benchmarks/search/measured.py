@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ddtree_tune.core.codec import arrow_type, decode_fields, encode_fields, hints
+from ddtree_tune.core.codec import arrow_type, encode_fields, hints
 from ddtree_tune.core.engine import EngineConfig
 from ddtree_tune.core.metrics import CellMetrics
 from ddtree_tune.core.record import TrialRecord

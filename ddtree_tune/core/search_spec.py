@@ -23,8 +23,9 @@ class SearchSpec(Strict):
 
     trials: Positive = 24
     """Valid trials, baselines and seeds included, finals not."""
-    sampler: Literal["surrogate", "tpe", "random", "grid"] = "surrogate"
-    """How the next setting is proposed: ``surrogate`` suits few trials, ``grid`` goes in order."""
+    sampler: Literal["surrogate", "tpe", "gp", "nsga2", "random", "grid"] = "surrogate"
+    """How the next setting is proposed: ``surrogate`` suits few trials, ``grid`` goes in order, the others are
+    Optuna's; ``gp`` needs torch and scipy."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Of the search and of the prompts."""
     max_failures: Positive = 8

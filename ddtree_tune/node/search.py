@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.trial import TrialState, create_trial
 
 from ddtree_tune.core.agenda import Agenda, Slot
-from ddtree_tune.core.errors import INFRASTRUCTURE
+from ddtree_tune.core.errors import INFRASTRUCTURE, SpecError
 from ddtree_tune.core.objective import Verdict, failure_class
 from ddtree_tune.core.record import Origin, Proposal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
@@ -35,6 +36,21 @@ if TYPE_CHECKING:
 
 _RESAMPLES = 20
 """Draws before a sampler that repeats itself is given the nearest untried point."""
+_STARTUP = 4
+"""Random trials before a model of the others is made."""
+_POPULATION = 8
+"""Complete trials of one generation."""
+_GENERATION = "NSGAIISampler:generation"
+"""Where the genetic sampler looks for a trial's generation."""
+_SAMPLERS: dict[str, Callable[[int], BaseSampler]] = {
+    "tpe": lambda seed: TPESampler(seed=seed, n_startup_trials=_STARTUP, multivariate=True),
+    "gp": lambda seed: GPSampler(seed=seed, n_startup_trials=_STARTUP),
+    "nsga2": lambda seed: NSGAIISampler(seed=seed, population_size=_POPULATION),
+    "random": RandomSampler,
+}
+"""Optuna's, by the name that a spec gives them."""
+_NEEDS = {"gp": ("scipy", "torch")}
+"""Packages that a sampler imports only when it makes its first model."""
 _STATES = {
     Verdict.MEASURED: TrialState.COMPLETE,
     Verdict.STOPPED: TrialState.PRUNED,
@@ -62,7 +78,11 @@ class Study:
             records: what earlier runs of the same sweep left. Trials that were lost count as not
                 asked; the others are told again.
             replayed: traces of drafts that the surrogate starts from, if there are any.
+
+        Raises:
+            SpecError: the sampler needs what is not installed.
         """
+        _require(spec.search.sampler)
         self._spec = spec
         self._agenda = Agenda(spec, dialect, replayed)
         self._space = self._agenda.space
@@ -124,6 +144,7 @@ class Study:
         known += [(TrialState.RUNNING, slot, None) for slot in self._agenda.running.values()]
         with _quiet():
             study = optuna.create_study(direction="maximize", sampler=sampler)
+            complete = 0
             for state, slot, seen in known:
                 place = self._space.place(slot.config)
                 stopped = seen is not None and seen.verdict is Verdict.STOPPED
@@ -135,8 +156,10 @@ class Study:
                         distributions=self._distributions,
                         constraints=dict(seen.constraints) if seen else None,
                         intermediate_values={0: seen.first.log} if stopped and seen and seen.first else None,
+                        system_attrs={_GENERATION: complete // _POPULATION},
                     )
                     study.add_trial(trial)
+                    complete += state is TrialState.COMPLETE
         return study
 
     def _choose(self) -> EngineConfig:
@@ -149,10 +172,8 @@ class Study:
             running = [slot.config for slot in self._agenda.running.values() if slot.origin is not Origin.FINAL]
             return self._agenda.beliefs().promising(untried, running)
         seed = int(np.random.SeedSequence([self._spec.search.seed % 2**32, self._issued]).generate_state(1)[0])
-        tpe = name == "tpe"
         with _quiet():
-            sampler = TPESampler(seed=seed, n_startup_trials=4, multivariate=True) if tpe else RandomSampler(seed)
-            study = self.snapshot(sampler)
+            study = self.snapshot(_SAMPLERS[name](seed))
             for _ in range(_RESAMPLES):
                 trial = study.ask(self._distributions)
                 found = self._nearest(trial.params, tuple(self._space.places))
@@ -182,6 +203,17 @@ class Study:
 
 def _slot(proposal: Proposal) -> Slot:
     return Slot(proposal.config, proposal.origin, proposal.round)
+
+
+def _require(sampler: str) -> None:
+    """Raise SpecError if a sampler needs what is not installed: it would only find out at its first model."""
+    needed = _NEEDS.get(sampler, ())
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise SpecError(
+            f"search.sampler {sampler} must find {' and '.join(needed)}, but got no {' and no '.join(missing)}; "
+            "pip install 'ddtree-tune[gp]', or take surrogate"
+        )
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
 import warnings
 from dataclasses import replace
+from importlib.util import find_spec
 
 import optuna
 import pytest
 
 from ddtree_tune.core.conclusion import conclude
-from ddtree_tune.core.errors import INFRASTRUCTURE, Blame, FailureClass, blame
+from ddtree_tune.core.errors import INFRASTRUCTURE, Blame, FailureClass, SpecError, blame
 from ddtree_tune.core.record import CellResult, Origin, TrialStatus
 from ddtree_tune.core.search_spec import FinalSpec
+from ddtree_tune.core.spec import Point
 from ddtree_tune.node.search import Study
 from tests.builders import CHAIN, DIALECT, NONE, attempts, record, spec, surface, tree
 
@@ -82,7 +84,13 @@ def test_equal_seeds_run_once():
     assert [one.origin for one in asked].count(Origin.SEED) == 2
 
 
-@pytest.mark.parametrize("sampler", ["surrogate", "tpe", "random", "grid"])
+NEEDS_TORCH = pytest.mark.skipif(
+    any(find_spec(name) is None for name in ("scipy", "torch")), reason="needs scipy and torch"
+)
+SAMPLERS = ["surrogate", "tpe", pytest.param("gp", marks=NEEDS_TORCH), "nsga2", "random", "grid"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_sampler_covers_a_small_space_exactly_once_and_then_ends(sampler):
     sweep = spec(sampler=sampler, trials=200)
     study = Study(sweep, DIALECT)
@@ -101,7 +109,7 @@ def test_every_sampler_covers_a_small_space_exactly_once_and_then_ends(sampler):
     assert study.done
 
 
-@pytest.mark.parametrize("sampler", ["surrogate", "tpe", "random", "grid"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_study_rebuilt_from_any_point_asks_the_same_next_trial(sampler):
     sweep = spec(sampler=sampler)
 
@@ -115,6 +123,28 @@ def test_a_study_rebuilt_from_any_point_asks_the_same_next_trial(sampler):
     for count in range(len(told)):
         assert Study(sweep, DIALECT, told[:count]).ask() == asked[count]
     assert Study(sweep, DIALECT, told).done
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="needs a machine without torch")
+def test_a_sampler_whose_packages_are_missing_is_refused_before_anything_runs():
+    with pytest.raises(SpecError, match=r"sampler gp must find scipy and torch, but got no .*torch; pip install"):
+        Study(spec(sampler="gp"), DIALECT)
+
+
+def test_the_genetic_sampler_breeds_from_the_generations_that_it_was_told():
+    """With the whole first generation in one corner, children that are not mutations lie there too."""
+    text = "name: s\nspace: {budget: {low: 1, high: 32}, topk: {low: 1, high: 8}, window: [64, 128, 256, none]}\n"
+    text += "load: {contexts: [60], concurrency: [1]}\nsearch: {trials: 40, final: {settings: 0}}"
+    corner = [tree(budget, topk, 64) for budget in (29, 30, 31, 32) for topk in (7, 8)]
+    seeds = tuple(Point(budget=one.budget, topk=one.topk, window=one.window) for one in corner)
+    near = {}
+    for sampler in ("nsga2", "random"):
+        sweep = spec(text, sampler=sampler).model_copy(update={"seeds": seeds})
+        asked, _ = drive(Study(sweep, DIALECT), sweep)
+        bred = [one.config for one in asked if one.origin is Origin.SEARCH][:8]
+        near[sampler] = sum(one.budget >= 24 and one.window == 64 for one in bred)
+    assert near["random"] <= 3
+    assert near["nsga2"] >= 5
 
 
 def test_what_the_engine_refuses_is_infeasible_and_never_failed():
