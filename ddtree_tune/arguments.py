@@ -22,7 +22,13 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``run``."""
     parser.add_argument("spec", type=Path, help="YAML of the sweep, as in search_spaces/")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder for the results (results)")
+    add_output_arguments(parser)
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare how a sweep tells what it does."""
     parser.add_argument("--quiet", action="store_true", help="print the answer only")
+    parser.add_argument("--json", action="store_true", help="print a JSON object a line: every event, then the answer")
 
 
 def add_bench_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ A subcommand imports what it needs when it runs: Ray takes seconds, and help or 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune import __version__
 from ddtree_tune.arguments import (
     add_bench_arguments,
+    add_output_arguments,
     add_replay_arguments,
     add_run_arguments,
     add_trace_arguments,
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the command line and run the subcommand."""
+    arguments = grammar().parse_args(argv)
+    return guarded(lambda: int(arguments.act(arguments)))
+
+
+def grammar() -> argparse.ArgumentParser:
+    """The command line's grammar."""
     parser = argparse.ArgumentParser(prog="ddtree-tune", description=(sys.modules["ddtree_tune"].__doc__ or "").strip())
     parser.add_argument("--version", action="version", version=f"ddtree-tune {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -35,15 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     planned = commands.add_parser("plan", help="show what a sweep would run, without touching a node")
     planned.add_argument("spec", type=Path, help="YAML of the sweep")
+    planned.add_argument("--json", action="store_true", help="print it as JSON")
     planned.set_defaults(act=_plan)
 
     resumed = commands.add_parser("resume", help="go on with an interrupted sweep")
     resumed.add_argument("folder", type=Path, help="results folder of the sweep")
-    resumed.add_argument("--quiet", action="store_true", help="print the answer only")
+    add_output_arguments(resumed)
     resumed.set_defaults(act=_resume)
 
-    reported = commands.add_parser("report", help="make report.html and winner.sh of a results folder anew")
+    reported = commands.add_parser("report", help="make the report and the winner's files of a results folder anew")
     reported.add_argument("folder", type=Path, help="results folder of a sweep, which may still run")
+    reported.add_argument("--json", action="store_true", help="print the answer as JSON")
     reported.set_defaults(act=_report)
 
     measured = commands.add_parser("bench", help="measure one running server")
@@ -64,37 +74,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     replayed = commands.add_parser("replay", help="acceptance of every budget and topk, from one trace of drafts")
     add_replay_arguments(replayed)
     replayed.set_defaults(act=_replay)
-
-    arguments = parser.parse_args(argv)
-    return guarded(lambda: int(arguments.act(arguments)))
+    return parser
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from ddtree_tune.run import start
 
-    return start(arguments.spec, arguments.results, quiet=arguments.quiet)
+    return start(arguments.spec, arguments.results, quiet=arguments.quiet, as_json=arguments.json)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    from ddtree_tune.core.answer import plan_fields
     from ddtree_tune.core.plan import plan
     from ddtree_tune.core.report import plan_lines
     from ddtree_tune.node.spec_file import read_spec
 
     spec = read_spec(arguments.spec)
-    print("\n".join(plan_lines(spec, plan(spec))))
+    planned = plan(spec)
+    print(json.dumps(plan_fields(spec, planned)) if arguments.json else "\n".join(plan_lines(spec, planned)))
     return 0
 
 
 def _resume(arguments: argparse.Namespace) -> int:
     from ddtree_tune.run import resume
 
-    return resume(arguments.folder, quiet=arguments.quiet)
+    return resume(arguments.folder, quiet=arguments.quiet, as_json=arguments.json)
 
 
 def _report(arguments: argparse.Namespace) -> int:
     from ddtree_tune.node.report_file import report_command
 
-    return report_command(arguments.folder)
+    return report_command(arguments.folder, as_json=arguments.json)
 
 
 def _bench(arguments: argparse.Namespace) -> int:

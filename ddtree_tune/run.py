@@ -20,7 +20,6 @@ from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.dialects import select
 from ddtree_tune.core.errors import EXIT_INTERRUPTED, LoadError, SpecError
 from ddtree_tune.core.foresight import Replayed
-from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.space import Space
@@ -30,13 +29,13 @@ from ddtree_tune.node.problems import load_problems
 from ddtree_tune.node.progress import Progress
 from ddtree_tune.node.prompts import load_prompts
 from ddtree_tune.node.replay_file import load_trace
-from ddtree_tune.node.report_file import REPORT, write_report
+from ddtree_tune.node.report_file import REPORT, answer_line, write_report
 from ddtree_tune.node.search import Study
 from ddtree_tune.node.spec_file import read_spec
 from ddtree_tune.node.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.draft_trace import DraftTrace
@@ -76,7 +75,7 @@ def traces_of(spec: SweepSpec) -> tuple[DraftTrace, ...]:
     return traces
 
 
-def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
+def start(spec_path: Path, results: Path, *, quiet: bool, as_json: bool = False) -> int:
     """Run a new sweep in a folder of its own below ``results``."""
     spec = read_spec(spec_path)
     _check(spec)
@@ -89,7 +88,7 @@ def start(spec_path: Path, results: Path, *, quiet: bool) -> int:
     store = Store(str(folder.resolve()))
     store.write_spec(spec_path.read_text(encoding="utf-8"))
     store.write_fingerprint(fingerprint())
-    return _sweep(spec, store, quiet=quiet)
+    return _sweep(spec, store, quiet=quiet, as_json=as_json)
 
 
 def _check(spec: SweepSpec) -> None:
@@ -111,30 +110,30 @@ def _check(spec: SweepSpec) -> None:
         raise SpecError(f"load.prompts: {error}") from None
 
 
-def resume(folder: Path, *, quiet: bool) -> int:
+def resume(folder: Path, *, quiet: bool, as_json: bool = False) -> int:
     """Go on with an interrupted sweep: what is complete stays, what is missing runs."""
     if not (folder / "sweep.yaml").is_file():
         raise SpecError(f"{folder} must be the results folder of a sweep, but got no sweep.yaml in it")
     store = Store(str(folder.resolve()))
     spec = SweepSpec.parse(store.read_spec(), str(folder / "sweep.yaml"))
     _check(spec)
-    return _sweep(spec, store, quiet=quiet)
+    return _sweep(spec, store, quiet=quiet, as_json=as_json)
 
 
-def _sweep(spec: SweepSpec, store: Store, *, quiet: bool) -> int:
+def _sweep(spec: SweepSpec, store: Store, *, quiet: bool, as_json: bool) -> int:
     dialect = dialect_of(spec)
     records = store.read_records()
     study = Study(spec, dialect, records, _replayed(spec, dialect))
-    progress = Progress(plan=plan(spec), quiet=quiet, records=list(records))
-    if not quiet:
-        print(f"{spec.name}: {spec.question or 'a sweep'}\nresults in {store.root}", flush=True)
+    progress = Progress(spec=spec, quiet=quiet, as_json=as_json, records=list(records))
+    about = f"{spec.name}: {spec.question or 'a sweep'}\nresults in {store.root}"
+    progress.say(about, "begun", sweep=spec.name, results=store.root)
     try:
         run_sweep(spec, dialect, study, store, progress)
     except KeyboardInterrupt:
         pass  # Ctrl-C before or after Tune's own handling of it
     finally:
         progress.close()
-    return _answer(spec, store, study)
+    return _answer(spec, store, study, as_json=as_json)
 
 
 def _replayed(spec: SweepSpec, dialect: Dialect) -> Replayed | None:
@@ -144,20 +143,31 @@ def _replayed(spec: SweepSpec, dialect: Dialect) -> Replayed | None:
     return Replayed.of(traces, (*Space.of(spec.space, dialect).points.values(), *seeds)) if traces else None
 
 
-def _answer(spec: SweepSpec, store: Store, study: Study) -> int:
-    """Conclude from what is on disk, print it, and leave the report and the winner's command."""
+def _answer(spec: SweepSpec, store: Store, study: Study, *, as_json: bool) -> int:
+    """Conclude from what is on disk, print it, and leave the report and what launches the winner."""
     records: Sequence[TrialRecord] = store.read_records()
     conclusion = conclude(records, spec)
-    print("\n".join(answer_lines(conclusion, records, spec, root=store.root)), flush=True)
-    write_report(store, records, conclusion, spec)
-    print(f"\nReport: {store.root}/{REPORT}")
+    if not as_json:
+        print("\n".join(answer_lines(conclusion, records, spec, root=store.root)), flush=True)
+    partial = write_report(store, records, conclusion, spec)
+    if as_json:
+        print(answer_line(store, records, conclusion, spec, partial))
+    else:
+        print("\n".join(f"\n{line}" for line in _last_words(store, study)))
     if study.stopped is not None:
-        print(f"\nGiven up: {study.stopped}.")
         return 1
     if not study.done:
-        print(f"\nInterrupted; what is complete is kept. Go on with: ddtree-tune resume {store.root}")
         return EXIT_INTERRUPTED
     return 0 if any(record.status is TrialStatus.COMPLETE for record in records) else 1
+
+
+def _last_words(store: Store, study: Study) -> Iterator[str]:
+    """Where the report is, and what to do if this is not the end."""
+    yield f"Report: {store.root}/{REPORT}"
+    if study.stopped is not None:
+        yield f"Given up: {study.stopped}."
+    elif not study.done:
+        yield f"Interrupted; what is complete is kept. Go on with: ddtree-tune resume {store.root}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -165,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ddtree_tune.run", description="Run a sweep.")
     add_run_arguments(parser)
     arguments = parser.parse_args(argv)
-    return guarded(lambda: start(arguments.spec, arguments.results, quiet=arguments.quiet))
+    return guarded(lambda: start(arguments.spec, arguments.results, quiet=arguments.quiet, as_json=arguments.json))
 
 
 if __name__ == "__main__":

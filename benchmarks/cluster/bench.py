@@ -27,7 +27,6 @@ import psutil
 import ray
 
 from ddtree_tune.cluster import sweep, trial
-from ddtree_tune.core.plan import plan
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.progress import Progress
 from ddtree_tune.node.search import Study
@@ -139,7 +138,7 @@ def simulate(nodes: int, seconds: float, rounds: int) -> None:
         store = Store(f"{home}/results")
         store.write_fingerprint(FINGERPRINT)
         study = Study(spec, dialect)
-        progress = Progress(plan=plan(spec), quiet=True)
+        progress = Progress(spec=spec, quiet=True)
         before = psutil.Process().cpu_times()
         sweep.run_sweep(spec, dialect, study, store, progress)
         after = psutil.Process().cpu_times()

@@ -95,7 +95,7 @@ class _Driver(tune.Callback):
         if result[EVENT].stage == QUARANTINE:
             self._hold(trial, result[EVENT].quarantine)
             return
-        self._progress.happened(trial.config[PROPOSAL], result[EVENT])
+        self._progress.happened(trial.config[PROPOSAL], result[EVENT], result.get("hostname"))
         self._gauges.happened(trial.config[PROPOSAL], result[EVENT])
         if result[EVENT].record is not None:
             self._gauges.ended(self._progress.records)

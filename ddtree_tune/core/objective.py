@@ -14,14 +14,16 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding import count_outcomes, latest, served
+from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
-from ddtree_tune.core.record import TrialStatus
+from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION, log_score, pooled_rates, speedup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ddtree_tune.core.coding import PassRate
+    from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
     from ddtree_tune.core.step_time import Estimate
@@ -150,6 +152,30 @@ def observe(record: TrialRecord, yardstick: Yardstick) -> Observation:
         reason = speedup(record, yardstick.base, yardstick.weights).reason
         return Observation(Verdict.UNSCORED, first=first, constraints=constraints, reason=reason)
     return Observation(Verdict.MEASURED, score.log, score.deviation, first, constraints)
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The setting that a sweep would recommend if it ended now."""
+
+    config: EngineConfig
+    speedup: float
+    """Over no speculation, as the search measured it."""
+
+
+def leader(records: Iterable[TrialRecord], spec: SweepSpec) -> Leader | None:
+    """The best setting that the search has measured so far and that may be recommended, a baseline perhaps.
+
+    Args:
+        records: of the sweep; finals say nothing here.
+        spec: the sweep.
+    """
+    searched = [one for one in judged(records) if one.proposal.origin is not Origin.FINAL]
+    yardstick = Yardstick.of(spec, [one for one in searched if one.config == NO_SPECULATION])
+    seen = ((one.config, observe(one, yardstick)) for one in searched)
+    known = [(one.value, config) for config, one in seen if one.feasible and one.value is not None]
+    value, config = max(known, key=lambda one: one[0], default=(0.0, None))
+    return Leader(config, math.exp(value)) if config is not None else None
 
 
 def pooled_pass_rate(records: Iterable[TrialRecord]) -> PassRate | None:

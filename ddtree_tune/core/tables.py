@@ -39,4 +39,4 @@ def cut(text: str, width: int = WIDTH) -> str:
 
 def money(amount: float) -> str:
     """An amount with two digits behind the point, and with three digits in all where it is small."""
-    return f"{amount:.2f}" if amount >= 1 else f"{amount:.3g}"
+    return f"{amount:.2f}" if amount >= 1 else f"{amount:#.3g}"

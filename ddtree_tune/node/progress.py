@@ -1,62 +1,91 @@
-"""Shows a sweep while it runs: a live line on a terminal, one plain line per event elsewhere."""
+"""Shows what goes on: a live view on a terminal, one plain line per event elsewhere, or an event a line as JSON.
+
+What stays is said once; what only is so now is a line of its own where nothing can be overwritten.
+"""
 
 from __future__ import annotations
 
-import sys
+import json
 import time
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
 
+from ddtree_tune.core.cell_table import cell_fields
 from ddtree_tune.core.coding_lines import elsewhere, outcome_text, rate_text
 from ddtree_tune.core.coherence import judged
-from ddtree_tune.core.objective import BEHIND
+from ddtree_tune.core.objective import BEHIND, leader
+from ddtree_tune.core.plan import plan
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import score_against
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from ddtree_tune.core.engine import Starting
     from ddtree_tune.core.metrics import CellMetrics
-    from ddtree_tune.core.plan import Plan
     from ddtree_tune.core.record import Proposal, TrialRecord
+    from ddtree_tune.core.spec import SweepSpec
     from ddtree_tune.trial import TrialEvent
 
 
 @dataclass
 class Display:
-    """Lines that stay, and one that says what is going on."""
+    """Lines that stay, and what is going on."""
 
     quiet: bool = False
+    """Show nothing."""
+    as_json: bool = False
+    """A JSON object a line for programs, instead of text."""
     console: Console = field(default_factory=lambda: Console(highlight=False, soft_wrap=True), kw_only=True)
-    _live: Status | None = field(default=None, init=False)
+    _live: Live | None = field(default=None, init=False)
+    _line: str = field(default="", init=False)
 
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
-        if not self.quiet:
-            self.console.print(line, markup=False)
+    def say(self, line: str, event: str = "said", **fields: Any) -> None:
+        """Print a line that stays.
 
-    def now(self, line: str) -> None:
-        """What is going on: the live line of a terminal, a line of its own elsewhere."""
+        Args:
+            line: for people.
+            event: what happened, for programs.
+            fields: of what; the line itself where there are none.
+        """
         if self.quiet:
             return
-        if not self.console.is_terminal:
-            self.console.print(line, markup=False)
-            sys.stdout.flush()
-        elif self._live is None:
-            self._live = self.console.status(line)
-            self._live.start()
+        if self.as_json:
+            told = {"event": event, "at_utc": _utc(0.0), **(fields or {"text": line})}
+            self.console.file.write(json.dumps(told, ensure_ascii=False) + "\n")
         else:
-            self._live.update(line)
+            self.console.print(line, markup=False)
+        self.console.file.flush()
+
+    def now(self, line: str, event: str = "said", **fields: Any) -> None:
+        """What is going on: part of the live view of a terminal, a line of its own elsewhere."""
+        self._line = line
+        if self.quiet or self.as_json or not self.console.is_terminal:
+            self.say(line, event, **fields)
+        elif self._live is None:
+            self._live = Live(
+                console=self.console,
+                get_renderable=self._view,
+                refresh_per_second=4,
+                transient=True,
+                redirect_stderr=False,
+            )
+            self._live.start()
 
     def close(self) -> None:
-        """End the live line."""
+        """End the live view."""
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def _view(self) -> RenderableType:
+        """What a terminal shows below the lines that stay."""
+        return Spinner("dots", Text(self._line))
 
 
 @dataclass
@@ -81,96 +110,166 @@ class BenchProgress(Display):
 
 
 @dataclass
+class _Running:
+    """One trial that has a node."""
+
+    name: str
+    node: str | None
+    """Name of the machine; None until it has said something."""
+    doing: str
+    since: float
+
+
+@dataclass
 class Progress(Display):
     """Follows the events of a sweep; one instance on the driver."""
 
-    plan: Plan = field(kw_only=True)
+    spec: SweepSpec = field(kw_only=True)
     records: list[TrialRecord] = field(default_factory=list)
     """Records of the trials that ended, those of an earlier run included."""
 
     def __post_init__(self) -> None:
+        self._plan = plan(self.spec)
         self._nodes = 1
-        self._phases: dict[str, str] = {}
+        self._running: dict[str, _Running] = {}
         self._seconds: list[float] = [record.seconds for record in self.records]
         self._since = time.monotonic()
+        self._best = leader(self.records, self.spec)
 
     def nodes(self, count: int) -> None:
         """So many nodes are up now."""
         self._nodes = count
-        end = f", {self._end()}" if count else "; trials wait for one"
-        self.say(f"{count} node{'' if count == 1 else 's'} up{end}")
+        end = f", {_ends(self._left_s())}" if count else "; trials wait for one"
+        self.say(f"{count} node{'' if count == 1 else 's'} up{end}", "nodes", nodes=count, **self._left())
 
     def started(self, proposal: Proposal) -> None:
         """A trial has its node."""
-        self.now(f"{self._name(proposal)} | starting | {self._end()}")
+        self._doing(proposal, None, "starting", "started", origin=proposal.origin.value, round=proposal.round)
 
-    def happened(self, proposal: Proposal, event: TrialEvent) -> None:
-        """A trial told an event."""
-        name = self._name(proposal)
+    def happened(self, proposal: Proposal, event: TrialEvent, node: str | None = None) -> None:
+        """A trial told an event.
+
+        Args:
+            proposal: the trial.
+            event: what happened.
+            node: name of the machine that it runs on, where that is known.
+        """
         if event.record is not None:
-            self.records.append(event.record)
-            self._seconds.append(event.record.seconds)
-            self._since = time.monotonic()
-            record = judged(self.records)[-1]
-            self.say(f"{name} | {self._outcome(record)} | {event.record.seconds:.0f} s | {self._end()}")
+            self._ended(proposal, event.record, node)
         elif event.starting is not None:
-            self._begins(proposal, name, event.starting)
+            self._begins(proposal, node, event.starting)
+        elif event.cell is not None:
+            self._doing(proposal, node, cell_line(event.cell), "cell", cell=cell_fields(event.cell))
+        elif event.ready_s is not None:
+            self._doing(proposal, node, f"server ready in {event.ready_s:.1f} s", "ready", ready_s=event.ready_s)
+        elif (rate := event.pass_rate) is not None:
+            counts = {"passed": rate.passed, "attempted": rate.attempted, "outcomes": dict(rate.outcomes)}
+            self._doing(proposal, node, f"passed {outcome_text(rate)} | {rate_text(rate)}", "coding", **counts)
         else:
-            self.now(f"{name} | {_step(event)} | {self._end()}")
+            self._doing(proposal, node, f"{event.stage} passed", "passed", stage=event.stage)
 
-    def _begins(self, proposal: Proposal, name: str, starting: Starting) -> None:
+    def _ended(self, proposal: Proposal, record: TrialRecord, node: str | None) -> None:
+        """A trial is over."""
+        name = self._name(proposal, node)
+        self._running.pop(proposal.trial_id, None)
+        self.records.append(record)
+        self._seconds.append(record.seconds)
+        self._since = time.monotonic()
+        self._best = leader(self.records, self.spec)
+        known = judged(self.records)[-1]
+        score = score_against(known, self.records)
+        self.say(
+            " | ".join((f"{name} | {_outcome(known, score)} | {record.seconds:.0f} s", *self._standing())),
+            "ended",
+            **self._fields(proposal, node),
+            status=known.status.value,
+            x_no_speculation=score,
+            failure=known.failure.failure.value if known.failure else None,
+            reason=known.failure.reason if known.failure else None,
+            passed=record.pass_rate.passed if record.pass_rate else None,
+            attempted=record.pass_rate.attempted if record.pass_rate else None,
+            seconds=record.seconds,
+            node_hours=sum(self._seconds) / 3600,
+            best={"setting": self._best.config.label, "x_no_speculation": self._best.speedup} if self._best else None,
+            **self._left(),
+        )
+
+    def _begins(self, proposal: Proposal, node: str | None, starting: Starting) -> None:
         """A server starts: a line for each thing that it begins, and not for each look at it."""
-        if self._phases.get(proposal.trial_id) != starting.phase:
-            self._phases[proposal.trial_id] = starting.phase
+        before = self._running.get(proposal.trial_id)
+        if before is None or not before.doing.startswith(f"{starting.phase} ("):
             spent = f"{starting.seconds:.0f} of at most {starting.deadline_s:.0f} s"
-            self.now(f"{name} | {starting.phase} ({spent}) | {self._end()}")
+            self._doing(proposal, node, f"{starting.phase} ({spent})", "starting", phase=starting.phase)
 
-    def _name(self, proposal: Proposal) -> str:
-        total = self.plan.trials + self.plan.finals
+    def _doing(self, proposal: Proposal, node: str | None, doing: str, event: str, **fields: Any) -> None:
+        """A trial does something new."""
+        name, since = self._name(proposal, node), time.monotonic()
+        self._running[proposal.trial_id] = _Running(self._name(proposal, None), node, doing, since)
+        line = f"{name} | {doing} | {_ends(self._left_s())}"
+        self.now(line, event, **self._fields(proposal, node), **fields, **self._left())
+
+    def _view(self) -> RenderableType:
+        """The trials that run, by node, and how the sweep stands."""
+        table = Table.grid(padding=(0, 2))
+        for one in sorted(self._running.values(), key=lambda one: (one.node or "", one.name)):
+            for_s = f"{time.monotonic() - one.since:.0f} s"
+            table.add_row(*map(Text, (one.node or "-", one.name, one.doing, for_s)))
+        return Group(table, Text(" | ".join(self._standing())))
+
+    def _standing(self) -> list[str]:
+        """How the sweep stands."""
+        best = [f"best so far {self._best.config.label} {self._best.speedup:.2f} x"] if self._best else []
+        return [*best, f"{sum(self._seconds) / 3600:.2f} node-hours", _ends(self._left_s())]
+
+    def _name(self, proposal: Proposal, node: str | None) -> str:
+        total = self._plan.trials + self._plan.finals
         done = min(self._measured() + 1, total)
         final = f" final {proposal.round + 1}" if proposal.origin is Origin.FINAL else ""
-        return f"[{done:>{len(str(total))}}/{total}] {proposal.trial_id[:4]} {proposal.config.label}{final}"
+        where = f" on {node}" if node is not None and self._nodes > 1 else ""
+        return f"[{done:>{len(str(total))}}/{total}] {proposal.trial_id[:4]} {proposal.config.label}{final}{where}"
+
+    def _fields(self, proposal: Proposal, node: str | None) -> dict[str, Any]:
+        return {"trial": proposal.trial_id, "setting": proposal.config.label, "node": node}
+
+    def _left(self) -> dict[str, Any]:
+        """How far the sweep is, and when it ends."""
+        left = {"done": self._measured(), "of": self._plan.trials + self._plan.finals}
+        return left | ({"ends_utc": _utc(self._left_s())} if self._nodes else {})
 
     def _measured(self) -> int:
         """Trials of the plan that ended; one that was measured again counts once."""
         return len({(one.config, one.proposal.origin, one.proposal.round) for one in self.records})
 
-    def _outcome(self, record: TrialRecord) -> str:
-        if record.status is TrialStatus.STOPPED:
-            return f"stopped: {BEHIND}"
-        if record.status is not TrialStatus.COMPLETE:
-            why = f"{record.failure.failure}: {record.failure.reason}" if record.failure else "no reason known"
-            return f"{record.status} in {record.failure.stage if record.failure else '?'}: {why}"
-        score = score_against(record, self.records)
-        parts = [f"{score:.2f} x no speculation" if score is not None else "no score"]
-        if record.pass_rate is not None:
-            other = elsewhere(record.attempts)
-            parts.append(f"passed {outcome_text(record.pass_rate)}" + (f" ({other})" if other else ""))
-        return ", ".join(parts)
-
-    def _end(self) -> str:
-        """When the sweep ends if trials go on as they did since the last one ended."""
+    def _left_s(self) -> float:
+        """Until the sweep ends if trials go on as they did since the last one ended."""
         done = len(self._seconds)
-        whole = self.plan.trials + self.plan.finals
-        each = sum(self._seconds) / done if done else self.plan.node_s / whole
+        whole = self._plan.trials + self._plan.finals
+        each = sum(self._seconds) / done if done else self._plan.node_s / whole
         left_s = max(0, whole - self._measured()) * each / max(1, self._nodes)
-        return _ends(max(0.0, left_s - (time.monotonic() - self._since)))
+        return max(0.0, left_s - (time.monotonic() - self._since))
 
 
-def _step(event: TrialEvent) -> str:
-    """One event before a trial's last."""
-    if event.cell is not None:
-        return cell_line(event.cell)
-    if event.ready_s is not None:
-        return f"server ready in {event.ready_s:.1f} s"
-    if event.pass_rate is not None:
-        return f"passed {outcome_text(event.pass_rate)} | {rate_text(event.pass_rate)}"
-    return f"{event.stage} passed"
+def _outcome(record: TrialRecord, score: float | None) -> str:
+    """What became of a trial."""
+    if record.status is TrialStatus.STOPPED:
+        return f"stopped: {BEHIND}"
+    if record.status is not TrialStatus.COMPLETE:
+        why = f"{record.failure.failure}: {record.failure.reason}" if record.failure else "no reason known"
+        return f"{record.status} in {record.failure.stage if record.failure else '?'}: {why}"
+    parts = [f"{score:.2f} x no speculation" if score is not None else "no score"]
+    if record.pass_rate is not None:
+        other = elsewhere(record.attempts)
+        parts.append(f"passed {outcome_text(record.pass_rate)}" + (f" ({other})" if other else ""))
+    return ", ".join(parts)
 
 
 def _ends(left_s: float) -> str:
     at = datetime.now().astimezone() + timedelta(seconds=left_s)
     return f"ends about {at:%H:%M} ({f'{left_s / 60:.0f} min' if left_s >= 90 else f'{left_s:.0f} s'})"
+
+
+def _utc(ahead_s: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=ahead_s)).isoformat(timespec="seconds")
 
 
 def cell_line(cell: CellMetrics) -> str:

@@ -9,6 +9,7 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
+from ddtree_tune.core.answer import answer_fields
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.errors import SpecError, StoreError
 from ddtree_tune.core.launch import winner_script
@@ -32,8 +33,15 @@ WINNER = {"winner.sh": winner_script, "winner.yaml": winner_manifest}
 """What launches the winner, by the file that it is written to."""
 
 
-def report_command(folder: Path) -> int:
+def report_command(folder: Path, *, as_json: bool = False) -> int:
     """Make the files of a folder anew, and print the answer.
+
+    Args:
+        folder: the results of a sweep, which may still run.
+        as_json: as one JSON object.
+
+    Returns:
+        The exit code 0.
 
     Raises:
         SpecError: the folder holds no sweep.
@@ -45,11 +53,22 @@ def report_command(folder: Path) -> int:
     records = store.read_records()
     conclusion = conclude(records, spec)
     partial = write_report(store, records, conclusion, spec)
+    if as_json:
+        print(answer_line(store, records, conclusion, spec, partial))
+        return 0
     print("\n".join(answer_lines(conclusion, records, spec, root=store.root)))
     if partial is not None:
         print(f"\n{partial}")
     print(f"\nReport: {store.root}/{REPORT}")
     return 0
+
+
+def answer_line(
+    store: Store, records: Sequence[TrialRecord], conclusion: Conclusion, spec: SweepSpec, partial: str | None
+) -> str:
+    """The answer as one line of JSON, the last of those that a sweep prints."""
+    fields = answer_fields(conclusion, records, spec, root=store.root, partial=partial)
+    return json.dumps({"event": "answer", **fields, "report": f"{store.root}/{REPORT}"}, ensure_ascii=False)
 
 
 def write_report(store: Store, records: Sequence[TrialRecord], conclusion: Conclusion, spec: SweepSpec) -> str | None:

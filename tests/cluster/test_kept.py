@@ -6,7 +6,6 @@ import pytest
 from rich.console import Console
 
 from ddtree_tune.cluster.kept import keep
-from ddtree_tune.core.plan import plan
 from ddtree_tune.core.stats import geometric_mean
 from ddtree_tune.node.progress import Progress
 from ddtree_tune.node.store import Store
@@ -45,7 +44,7 @@ def test_tune_restores_a_sweep_and_tells_its_numbers(embedded_sweep):
 def kept(experiment, store):
     """What is said when an experiment is kept."""
     out = io.StringIO()
-    keep(experiment, store, Progress(plan=plan(spec()), console=Console(file=out, width=400)))
+    keep(experiment, store, Progress(spec=spec(), console=Console(file=out, width=400)))
     return out.getvalue()
 
 

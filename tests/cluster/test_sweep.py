@@ -1,5 +1,6 @@
 """One whole sweep as a user starts it: the command, the built-in engine, Ray, the files and the answer."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,11 @@ def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(embedded_sw
     assert "x no speculation" in done.stdout
     assert str(folder) in done.stdout
 
-    again = command("ddtree_tune.cli", "resume", str(folder))
+    again = command("ddtree_tune.cli", "resume", str(folder), "--json")
     assert again.returncode == 0, again.stderr
+    events = [json.loads(line) for line in again.stdout.splitlines()]
+    assert [one["event"] for one in events] == ["begun", "nodes", "answer"]
+    assert len(events[-1]["trials"]) == len(records)
     assert len(store.read_records()) == len(records)  # nothing was missing, nothing ran twice
 
 

@@ -1,5 +1,6 @@
 """The report of a results folder: both files, the answer, any moment of a sweep, and no node."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,19 @@ def test_a_running_sweep_has_a_report_that_says_so(tmp_path, capsys):
     folder(root, [*search(), *finals()])
     assert main(["report", str(root)]) == 0
     assert "Run budget 16, topk 4, window 64" in (root / "winner.sh").read_text().replace("\n# ", " ")
+
+
+def test_programs_get_the_answer_of_a_running_sweep_as_one_object(tmp_path, capsys):
+    root = folder(tmp_path / "small", search())
+    assert main(["report", str(root), "--json"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    got = json.loads(said)
+    assert got["event"] == "answer"
+    assert got["headline"] == headline(load(root).conclusion())
+    assert got["partial"].startswith("Partial: 4 of 8 settings")
+    assert (got["results"], got["report"]) == (str(root), f"{root}/report.html")
+    assert (root / "report.html").is_file()
 
 
 def test_a_folder_without_trials_and_one_with_an_odd_fingerprint_have_a_report(tmp_path):
