@@ -45,7 +45,7 @@ class DraftHead:
         rows = int(weight.shape[0] if shard is None else shard.num_org_elements)
         if topk > rows:
             raise ValueError(f"--speculative-eagle-topk must be at most a rank's {rows} tokens, but got {topk}")
-        self._weight = weight[:rows]
+        self._weight = weight.detach()[:rows]
         self._first_token = 0 if shard is None else int(shard.org_vocab_start_index)
         self._topk = topk
         self._group = group
