@@ -175,13 +175,13 @@ def measure_all(spec: SweepSpec, jobs: list[Job], pairs: list[tuple[int, int]], 
                     done += 1
                 now = time.monotonic()
                 if now - kept > KEEP_EVERY_S:
-                    keep(spec, rows, out)
+                    keep(rows, out)
                     kept = now
                     print(f"{now - began:5.0f} s: {done} of {len(jobs)} trials", flush=True)
                 if now - began > budget_s:
                     pool.shutdown(wait=False, cancel_futures=True)
     finally:
-        keep(spec, rows, out)
+        keep(rows, out)
     print(f"{time.monotonic() - began:.0f} s: {done} of {len(jobs)} trials, {len(rows)} rows in {out}")
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,11 +22,14 @@ from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.foresight import Replayed
 from ddtree_tune.core.metrics import CellMetrics, Summary
 from ddtree_tune.core.prior import Acceptances
-from ddtree_tune.core.record import CellResult, Failure, Proposal, TrialRecord, TrialStatus
+from ddtree_tune.core.record import CellResult, Failure, Proposal, Span, TrialRecord, TrialStatus
 from ddtree_tune.core.rungs import behind
 from ddtree_tune.core.stats import Interval
 from ddtree_tune.core.step_time import Estimate
 from ddtree_tune.core.workload import Cell, ClosedLoop
+
+if TYPE_CHECKING:
+    from ddtree_tune.core.spec import SweepSpec
 
 CELL_NOISE = 0.04
 """Deviation of one cell's log speed."""
@@ -59,6 +63,9 @@ STEP_MS = {1: (4.95, 0.056, 2.31), 4: (8.5, 0.33, 4.22), 8: (17.0, 0.9, 6.36)}
 SHAPES = tuple((context, users) for context in CONTEXTS for users in STEP_MS)
 FIRST = ((60, 1), (60, 8))
 """Cells that come first where there are rungs."""
+START_S = 360.0
+"""From launch to the first cell."""
+CELL_S = 60.0
 _CHAIN_DEPTH = 7
 
 
@@ -167,6 +174,24 @@ def measure(machine: Machine, proposal: Proposal, first: int, rng: np.random.Gen
     if first and proposal.pace and behind([one.metrics for one in cells[:first]], proposal.pace):
         return replace(record, status=TrialStatus.STOPPED, cells=cells[:first])
     return record
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A surface as a sweep meets it: the machine, and what trials on it cost."""
+
+    spec: SweepSpec
+    machine: Machine
+
+    def log_score(self, config: EngineConfig) -> float:
+        """See ``Machine.log_score``."""
+        return self.machine.log_score(config)
+
+    def measure(self, proposal: Proposal, rng: np.random.Generator) -> TrialRecord:
+        """A trial with its node time, that of a model that takes minutes to start."""
+        first = len(FIRST) if self.spec.load.first else 0
+        record = measure(self.machine, proposal, first, rng)
+        return replace(record, spans=(Span("launch", START_S), Span("load", CELL_S * len(record.cells))))
 
 
 def _cell(machine: Machine, config: EngineConfig, shape: tuple[int, int], noise: float) -> CellResult:
