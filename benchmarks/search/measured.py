@@ -53,7 +53,8 @@ _EMPTY = ("families", "reasons")
 _METRICS = {name: of for name, of in hints(CellMetrics).items() if name not in {*_ABSENT, *_EMPTY}}
 _KEPT = {"status", "started_utc", "spans", "effective", "failure"}
 _TRIAL = {name: of for name, of in hints(TrialRecord).items() if name in _KEPT}
-_CONFIG = hints(EngineConfig)
+_CONFIG = {name: of for name, of in hints(EngineConfig).items() if name != "flags"}
+"""What is varied: the space has no further flags, and a cell has a column of that name."""
 _COLUMNS: dict[str, Any] = {"order": int, "round": int, "machine": str, **_CONFIG, **_TRIAL, **_METRICS}
 
 
