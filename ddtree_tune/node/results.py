@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ddtree_tune.core.answer import answer_fields
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.errors import SpecError, StoreError
+from ddtree_tune.core.page.progress import why_partial
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.store import Store
 
@@ -62,6 +64,11 @@ class Results:
     def conclusion(self) -> Conclusion:
         """What the sweep found, whole or not."""
         return conclude(self.records, self.spec)
+
+    def answer(self) -> dict[str, Any]:
+        """The same as plain data, as ``ddtree-tune report --json`` prints it: ready for data frames."""
+        partial = why_partial(self.records, self.spec)
+        return answer_fields(self.conclusion(), self.records, self.spec, root=self.store.root, partial=partial)
 
 
 def load(path: str | Path) -> Results:

@@ -40,8 +40,10 @@ def test_the_tables_hold_the_sweep(golden):
     assert golden.cells.schema.field("output_tps").metadata[b"unit"] == b"tok/s"
     frame = golden.cells.to_pandas()
     assert frame["output_tps"].notna().sum() > 100
-    assert golden.spec.name == "laptop"
-    assert golden.conclusion().best.config.label == "10/2/256"
+    answer = golden.answer()
+    assert answer["best"]["setting"] == golden.conclusion().best.config.label
+    assert answer["results"] == str(GOLDEN)
+    assert answer["partial"] is None
 
 
 def test_requests_are_read_when_they_are_asked(tmp_path):
