@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.parquet as pq
 from measured import SPEC, keep, rows_of
 
 from ddtree_tune.core.dialects import BuiltinDialect
@@ -193,12 +194,16 @@ def main() -> None:
     command.add_argument("--first-round", type=int, default=0, help="where an earlier run ended (default: 0)")
     command.add_argument("--jobs", type=int, help="trials at once, two cores each (default: all cores)")
     command.add_argument("--budget-s", type=float, default=1e9, help="start no trial after so many seconds")
+    command.add_argument(
+        "--known", type=Path, nargs="*", default=(), help="files of earlier runs: their trials stay out"
+    )
     command.add_argument("--limit", type=int, help="so many settings instead of all, beside the baselines")
     asked = command.parse_args()
     os.environ |= dict.fromkeys(THREADS, "1")
     spec = SweepSpec.parse(SPEC, "measured.SPEC")
     rounds = range(asked.first_round, asked.first_round + asked.rounds)
-    jobs = list(jobs_of(spec, rounds, asked.limit))
+    known = {order for path in asked.known for order in pq.read_table(path, columns=["order"])["order"].to_pylist()}
+    jobs = [job for job in jobs_of(spec, rounds, asked.limit) if job.order not in known]
     measure_all(spec, jobs, core_pairs(asked.jobs), asked.out, asked.budget_s)
 
 
