@@ -156,7 +156,7 @@ def _loader(load: LoadSpec, *, seed: int, stall_s: float, ray: bool) -> Iterator
     if ray:
         # Imported here: Ray takes seconds to import, and a machine without it can measure with --no-ray.
         from ddtree_tune.cluster.actors import RemoteLoader  # noqa: PLC0415
-        from ddtree_tune.cluster.placement import joined  # noqa: PLC0415
+        from ddtree_tune.cluster.joining import joined  # noqa: PLC0415
 
         with joined():
             yield RemoteLoader(load, seed=seed, stall_s=stall_s, name=f"load-bench-{os.getpid()}")

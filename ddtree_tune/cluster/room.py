@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ray import tune
-
 from ddtree_tune.core.errors import PlacementError
 
 if TYPE_CHECKING:
@@ -112,7 +110,10 @@ def _one_node() -> dict[str, float]:
     return {NODE_RESOURCE: 1, "CPU": sum(bundle["CPU"] for bundle in _BUNDLES["engine_node"])}
 
 
-def trial_resources(load_on: LoadOn = "engine_node") -> tune.PlacementGroupFactory:
-    """One exclusive node, and room for the trial, its load actor and its grader where they run."""
-    strategy = "STRICT_PACK" if load_on == "engine_node" else "PACK"
-    return tune.PlacementGroupFactory([dict(bundle) for bundle in _BUNDLES[load_on]], strategy=strategy)
+def trial_bundles(load_on: LoadOn = "engine_node") -> tuple[list[dict[str, float]], str]:
+    """One exclusive node, and room for the trial, its load actor and its grader where they run.
+
+    Returns:
+        Bundles and strategy of a placement group.
+    """
+    return [dict(bundle) for bundle in _BUNDLES[load_on]], "STRICT_PACK" if load_on == "engine_node" else "PACK"

@@ -21,7 +21,8 @@ import ray
 from ray import serve
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from ddtree_tune.cluster.placement import here, this_address, this_node
+from ddtree_tune.cluster.lease import lease_actor
+from ddtree_tune.cluster.placement import this_address, this_node
 from ddtree_tune.core.errors import EngineError, FailureClass, TuneError
 from ddtree_tune.node.engine import NodeEngine
 from ddtree_tune.node.sockets import HOST
@@ -44,16 +45,6 @@ _LOST = FailureClass.NODE_LOST
 _PREFIX = "engine-"
 _NODE_CHARS = 8
 """Of a node's id in the name of an application."""
-
-
-class Lease:
-    """Held by the process that runs trials; whoever can no longer reach it has no trial to serve."""
-
-    def ping(self) -> None:
-        """Answer while the trial lives."""
-
-
-_LeaseActor = ray.remote(Lease)
 
 
 class EngineServer:
@@ -134,7 +125,7 @@ class EngineApp:
         self.spec = spec
         self.name = f"{_PREFIX}{this_node()[:_NODE_CHARS]}-{name}"
         self._dialect = dialect
-        self._lease = _LeaseActor.options(num_cpus=0, name=f"lease-{name}", scheduling_strategy=here()).remote()
+        self._lease = lease_actor(name)
         self._handle: DeploymentHandle[Any] | None = None
 
     def deployed(self) -> DeploymentHandle[Any]:

@@ -16,10 +16,11 @@ from ray.tune.experiment import Trial
 
 from ddtree_tune.cluster.actors import store_actor
 from ddtree_tune.cluster.gauges import Gauges
+from ddtree_tune.cluster.joining import connected
 from ddtree_tune.cluster.kept import FOLDER, Numbers, keep
 from ddtree_tune.cluster.lost import lost_record
-from ddtree_tune.cluster.placement import connected, live_nodes
-from ddtree_tune.cluster.room import Room, trial_resources
+from ddtree_tune.cluster.placement import live_nodes
+from ddtree_tune.cluster.room import Room, trial_bundles
 from ddtree_tune.cluster.search import StudySearcher
 from ddtree_tune.cluster.serve import delete_stranded
 from ddtree_tune.cluster.trial import EVENT, PROPOSAL, UNKEPT, TuneTrial
@@ -172,6 +173,8 @@ def run_sweep(
         PlacementError: no trial got a node for as long as PATIENCE allows.
         StoreError: a record could not be kept.
     """
+    if study.done:
+        return  # a sweep that is complete needs no Ray to say so
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")  # its tables and banner; ours is the only voice
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # our tables hold what those would write
     # The searcher knows how many nodes are up; a limit of Tune's own is fixed when the sweep starts.
@@ -184,7 +187,8 @@ def run_sweep(
         searcher = StudySearcher(study, nodes)
         driver = _Driver(spec.name, store, progress, searcher, spec.cluster.load_on)
         parametrised = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
-        trainable = tune.with_resources(parametrised, trial_resources(spec.cluster.load_on))
+        bundles, strategy = trial_bundles(spec.cluster.load_on)
+        trainable = tune.with_resources(parametrised, tune.PlacementGroupFactory(bundles, strategy=strategy))
         trainable.__qualname__ = TuneTrial.__name__  # what the dashboard calls its actors
         # Tune's own state lies apart until all is over. Beside the results it would share their full disk,
         # and its folder would be made anew where theirs has vanished.

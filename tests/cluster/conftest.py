@@ -12,7 +12,7 @@ from tests.cluster.tiny import TINY_SWEEP, command
 @pytest.fixture(scope="session")
 def ray_nodes():
     """An embedded Ray with one exclusive node."""
-    from ddtree_tune.cluster.placement import connected
+    from ddtree_tune.cluster.joining import connected
 
     with connected() as nodes:
         yield nodes

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from ddtree_tune.arguments import add_run_arguments
-from ddtree_tune.cluster.room import LOAD_RESOURCE, NODE_RESOURCE, trial_resources
+from ddtree_tune.cluster.room import LOAD_RESOURCE, NODE_RESOURCE, trial_bundles
 
 ROOT = Path(__file__).parents[2]
 FILES = ["cluster.yaml", "cluster_local.yaml"]
@@ -58,7 +58,7 @@ def test_every_worker_type_is_an_exclusive_gpu_node_and_one_type_alone_starts():
     for one in workers.values():
         assert one["resources"][NODE_RESOURCE] == 1
         assert one["resources"]["GPU"] == 8
-        assert one["resources"]["CPU"] >= trial_resources().required_resources["CPU"]
+        assert one["resources"]["CPU"] >= sum(bundle["CPU"] for bundle in trial_bundles()[0])
     assert NODE_RESOURCE not in types[config["head_node_type"]]["resources"]
     sending = types["load"]["resources"]
     assert NODE_RESOURCE not in sending

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ddtree_tune.cluster.placement import connected
-from ddtree_tune.cluster.room import Room, count_exclusive, trial_resources
+from ddtree_tune.cluster.joining import connected
+from ddtree_tune.cluster.room import Room, count_exclusive, trial_bundles
 from ddtree_tune.cluster.search import StudySearcher
 from ddtree_tune.core.dialects import BuiltinDialect
 from ddtree_tune.core.errors import FailureClass, PlacementError
@@ -58,9 +58,9 @@ def test_a_server_shares_no_node_with_the_load_of_others():
     with pytest.raises(PlacementError, match="must offer sweep_node or load_node, but got one with both"):
         Room.of([PLAIN | LOADING], "load_nodes")
     assert Room.of([PLAIN | LOADING], "engine_node").trials == 1
-    engine, workers = trial_resources("load_nodes").bundles
+    (engine, workers), _ = trial_bundles("load_nodes")
     assert "load_node" not in engine
-    assert workers == {"CPU": 2.0, "load_node": 1.0}
+    assert workers == {"CPU": 2, "load_node": 1}
 
 
 def test_load_from_other_nodes_needs_a_cluster(monkeypatch):

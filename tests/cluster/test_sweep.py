@@ -21,7 +21,7 @@ def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(embedded_sw
     searched = [record for record in records if record.proposal.origin is not Origin.FINAL]
     # A baseline that a busy machine spoiled is measured again.
     labels = list(dict.fromkeys(record.config.label for record in searched))
-    assert labels == ["no speculation", "chain", "8/4/none", "4/4/none"]
+    assert labels == ["no speculation", "chain", "8/4/none"]
     assert {record.status for record in records} == {TrialStatus.COMPLETE}
     finals = {(record.config, record.proposal.round) for record in records if record not in searched}
     assert len(finals) == 3
@@ -29,8 +29,8 @@ def test_a_sweep_measures_every_setting_answers_and_leaves_its_files(embedded_sw
         assert [cell.metrics.concurrency for cell in record.cells] == [1, 2]
         assert all(cell.metrics.output_tps > 0 for cell in record.cells)
         assert all(abs(cell.metrics.prompt_tokens_mean - 60) <= 8 for cell in record.cells)
-        assert [attempt.concurrency for attempt in record.attempts] == [2, 2, 1, 1]
-        assert record.pass_rate.attempted == 2
+        assert [attempt.concurrency for attempt in record.attempts] == [2, 1]
+        assert record.pass_rate.attempted == 1
         assert record.effective.max_running_requests == 2
         assert record.plan.served_model_name.startswith(f"trial-{record.trial_id}")
         assert "fired up and ready to roll" in record.log or (folder / "logs" / record.trial_id / "server.log").exists()

@@ -8,8 +8,8 @@ name: tiny
 space: {budget: [4, 8], topk: [4], window: [none]}
 seeds: [{budget: 8, topk: 4, window: none}]
 load: {contexts: [60], concurrency: [1, 2], output_tokens: 32, window_s: 0.5}
-coding: {problems: five_kinds, limit: 2, max_tokens: 400}
-search: {trials: 4, final: {settings: 1, rounds: 1}}
+coding: {problems: five_kinds, limit: 1, max_tokens: 400}
+search: {trials: 3, final: {settings: 1, rounds: 1}}
 """
 
 
