@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ddtree_tune.core.foresight import Replayed
+from ddtree_tune.core.record import Origin
 from ddtree_tune.core.space import Space
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.replay_file import load_trace
@@ -54,5 +55,7 @@ def test_a_resumed_sweep_with_a_trace_proposes_as_if_it_had_never_stopped(tmp_pa
         told.append(record(sweep, proposal, lambda _, users, one=proposal.config: users * surface(one)))
         study.tell(told[-1])
     assert len(asked) == 16
+    finals = [one.config for one in asked if one.origin is Origin.FINAL]
+    assert list(study.ranking()[:2]) == finals[:2]  # step times of the finals do not change who is in them
     for count in range(4, 16, 3):
         assert Study(sweep, DIALECT, told[:count], replayed).ask() == asked[count]

@@ -8,7 +8,7 @@ The same records always give the same agenda: that is what makes a sweep resumab
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.beliefs import Beliefs
@@ -96,12 +96,17 @@ class Agenda:
         for slot, records in self.told.items():
             yield slot, observe(merged(records), self._yardstick)
 
-    def beliefs(self) -> Beliefs:
-        """What is believed of the settings that were searched."""
+    def beliefs(self, *, finals: bool = True) -> Beliefs:
+        """What is believed of the settings that were searched.
+
+        Args:
+            finals: whether they tell of noise and of step times too.
+        """
         seen = [(slot.config, one) for slot, one in self.observations() if slot.origin in _SEARCHED]
-        records = [record for told in self.told.values() for record in told]
+        told = (records for slot, records in self.told.items() if finals or slot.origin is not Origin.FINAL)
+        records = [record for left in told for record in left]
         foresight = self._replayed.foresight(records, self._yardstick.weights) if self._replayed else None
-        return Beliefs(self.space, seen, self._drift(finals=True), foresight)
+        return Beliefs(self.space, seen, self._drift(finals=finals), foresight)
 
     def pace(self, slot: Slot) -> Pace | None:
         """What the first cells of a slot must keep up with; None where it runs whole.
@@ -171,9 +176,9 @@ class Agenda:
     def ranking(self) -> tuple[EngineConfig, ...]:
         """The complete settings that may be recommended, the one that is believed to be best first.
 
-        Finals tell of noise too, but do not change who is in them.
+        Finals tell of noise and step times too, but do not change who is in them.
         """
-        beliefs = replace(self.beliefs(), drift=self._drift(finals=False), foresight=None)
+        beliefs = self.beliefs(finals=False)
         believed = beliefs.ranked()
         feasible = [config for config, one in beliefs.seen if one.feasible and config in believed]
         return tuple(sorted(feasible, key=lambda config: (-believed[config], size_key(config))))
