@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+import ddtree_tune
 from ddtree_tune.cli import grammar
 from ddtree_tune.core.conclusion import Answer
 from ddtree_tune.core.dialects import select
 from ddtree_tune.core.engine import Algorithm, EngineConfig, Slot
 from ddtree_tune.core.flags import CellFlag
+from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.spec import SweepSpec
 from tests.node.test_progress import told_as_json
 
@@ -162,6 +164,13 @@ def rays(arguments, command, entrypoint):
     given = {word.partition("=")[0] for word in arguments if word.startswith("--")}
     assert given <= options, f"{command}: {given - options}"
     assert bool(entrypoint) == (found.name == "submit"), command
+
+
+def test_the_answer_in_the_readme_is_that_of_the_kept_sweep():
+    results = ddtree_tune.load(ROOT / "tests/golden/results")
+    lines = answer_lines(results.conclusion(), results.records, results.spec)
+    (shown,) = (text for text in fences(ROOT / "README.md", "") if "Trials: budget/topk/window" in text)
+    assert "\n".join(lines).strip().startswith(shown.strip())
 
 
 def test_the_methodology_names_every_flag_and_every_answer():
