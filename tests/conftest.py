@@ -1,8 +1,13 @@
-"""What every test needs: Ray's token away from the home folder, before anything imports Ray."""
+"""What every test needs: Ray's token away from the home folder, before anything imports Ray; no clock for hypothesis."""
 
 import os
 import tempfile
 from pathlib import Path
+
+from hypothesis import settings
+
+settings.register_profile("patient", deadline=None)  # how long an example takes is the machine's affair
+settings.load_profile("patient")
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="ddtree-tune-tests-")
 _TOKEN = Path(_FOLDER.name) / "token"
