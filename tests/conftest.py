@@ -1,12 +1,13 @@
-"""What every test needs: Ray's token away from the home folder, before anything imports Ray; no clock for hypothesis."""
+"""What every test needs: Ray's token away from the home folder, before anything imports Ray; patience."""
 
 import os
 import tempfile
 from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("patient", deadline=None)  # how long an example takes is the machine's affair
+# How long an example takes, or takes to draw, is the machine's affair.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="ddtree-tune-tests-")
