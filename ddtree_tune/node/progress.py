@@ -118,6 +118,9 @@ class _Running:
     """Name of the machine; None until it has said something."""
     doing: str
     since: float
+    """When it began to do so."""
+    begun: float
+    """When it got its node."""
 
 
 @dataclass
@@ -204,7 +207,9 @@ class Progress(Display):
     def _doing(self, proposal: Proposal, node: str | None, doing: str, event: str, **fields: Any) -> None:
         """A trial does something new."""
         name, since = self._name(proposal, node), time.monotonic()
-        self._running[proposal.trial_id] = _Running(self._name(proposal, None), node, doing, since)
+        before = self._running.get(proposal.trial_id)
+        begun = before.begun if before is not None else since
+        self._running[proposal.trial_id] = _Running(self._name(proposal, None), node, doing, since, begun)
         line = f"{name} | {doing} | {_ends(self._left_s())}"
         self.now(line, event, **self._fields(proposal, node), **fields, **self._left())
 
@@ -217,9 +222,10 @@ class Progress(Display):
         return Group(table, Text(" | ".join(self._standing())))
 
     def _standing(self) -> list[str]:
-        """How the sweep stands."""
+        """How the sweep stands; node time of the trials that run is spent too."""
+        spent_s = sum(self._seconds) + sum(time.monotonic() - one.begun for one in self._running.values())
         best = [f"best so far {self._best.config.label} {self._best.speedup:.2f} x"] if self._best else []
-        return [*best, f"{sum(self._seconds) / 3600:.2f} node-hours", _ends(self._left_s())]
+        return [*best, f"{spent_s / 3600:.2f} node-hours", _ends(self._left_s())]
 
     def _name(self, proposal: Proposal, node: str | None) -> str:
         total = self._plan.trials + self._plan.finals
