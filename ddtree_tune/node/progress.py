@@ -216,14 +216,18 @@ class Progress(Display):
     def _view(self) -> RenderableType:
         """The trials that run, by node, and how the sweep stands."""
         table = Table.grid(padding=(0, 2))
-        for one in sorted(self._running.values(), key=lambda one: (one.node or "", one.name)):
+        for one in sorted(self._now_running(), key=lambda one: (one.node or "", one.name)):
             for_s = f"{time.monotonic() - one.since:.0f} s"
             table.add_row(*map(Text, (one.node or "-", one.name, one.doing, for_s)))
         return Group(table, Text(" | ".join(self._standing())))
 
+    def _now_running(self) -> list[_Running]:
+        """A copy at one moment: the live view is drawn by a thread of its own."""
+        return list(self._running.values())
+
     def _standing(self) -> list[str]:
         """How the sweep stands; node time of the trials that run is spent too."""
-        spent_s = sum(self._seconds) + sum(time.monotonic() - one.begun for one in self._running.values())
+        spent_s = sum(self._seconds) + sum(time.monotonic() - one.begun for one in self._now_running())
         best = [f"best so far {self._best.config.label} {self._best.speedup:.2f} x"] if self._best else []
         return [*best, f"{spent_s / 3600:.2f} node-hours", _ends(self._left_s())]
 
