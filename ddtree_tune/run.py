@@ -33,6 +33,7 @@ from ddtree_tune.node.report_file import REPORT, answer_line, write_report
 from ddtree_tune.node.search import Study
 from ddtree_tune.node.spec_file import read_spec
 from ddtree_tune.node.store import Store
+from ddtree_tune.node.unfinished import close_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -117,6 +118,7 @@ def resume(folder: Path, *, quiet: bool, as_json: bool = False) -> int:
     store = Store(str(folder.resolve()))
     spec = SweepSpec.parse(store.read_spec(), str(folder / "sweep.yaml"))
     _check(spec)
+    close_unfinished(store)
     return _sweep(spec, store, quiet=quiet, as_json=as_json)
 
 
@@ -165,7 +167,7 @@ def _last_words(store: Store, study: Study) -> Iterator[str]:
     """Where the report is, and what to do if this is not the end."""
     yield f"Report: {store.root}/{REPORT}"
     if study.stopped is not None:
-        yield f"Given up: {study.stopped}."
+        yield f"Given up: {study.stopped}. Once that is mended, go on with: ddtree-tune resume {store.root}"
     elif not study.done:
         yield f"Interrupted; what is complete is kept. Go on with: ddtree-tune resume {store.root}"
 

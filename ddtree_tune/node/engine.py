@@ -249,8 +249,9 @@ def _refuse_others(running: Launched) -> None:
     port = running.plan.port
     if owns_port(_tree(running.process.pid), port) is False and running.process.poll() is None:
         raise EngineError(
-            f"port {port} must be the launched server's, but got another process that listens there; "
-            "see who it is with ss -ltnp",
+            f"port {port} must be the launched server's, but got another process that listens there; see who it is "
+            "with ss -ltnp. A command that has a daemon start the server, as docker run does, does not own it: run the "
+            "trials inside the container",
             FailureClass.PORT_CONFLICT,
         )
 

@@ -65,6 +65,17 @@ def flag_args(flags: Iterable[tuple[str, Scalar]]) -> Iterator[str]:
 
 _TRANSLATED = frozenset({"tool_call_parser", "enable_flashinfer_allreduce_fusion"})
 """Flags that SGLang obeys under another value (``qwen25`` is ``qwen``) or another name, in 0.5.17 and 0.5.23 alike."""
+_SAME = {
+    "tensor_parallel_size": "tp_size",
+    "tp": "tp_size",
+    "pipeline_parallel_size": "pp_size",
+    "data_parallel_size": "dp_size",
+    "expert_parallel_size": "ep_size",
+    "ep": "ep_size",
+    "model": "model_path",
+    "speculative_draft_model": "speculative_draft_model_path",
+}
+"""Further spellings of flags that ``/server_info`` lists under one name."""
 _UNSET = "unquant"
 """Its word for no quantisation, which it resolves to null."""
 
@@ -77,7 +88,7 @@ def overridden(argv: Sequence[str], server_info: Mapping[str, Any]) -> tuple[Dif
     flag's own name. A flag that it does not list, and one that asks for ``auto``, are not compared.
 
     Args:
-        argv: the command that was launched; of a flag given twice the last one counts.
+        argv: the command that was launched; of a flag given twice, in whatever spelling, the last one counts.
         server_info: the answer.
 
     Returns:
@@ -91,7 +102,8 @@ def overridden(argv: Sequence[str], server_info: Mapping[str, Any]) -> tuple[Dif
             several = at + 2 < len(argv) and not argv[at + 2].startswith("--")
             bare = following.startswith("--")
             if given or bare or not several:
-                asked[name.replace("-", "_")] = value if given else bare or following
+                listed = name.replace("-", "_")
+                asked[_SAME.get(listed, listed)] = value if given else bare or following
     compared = {name: value for name, value in asked.items() if name in server_info and name not in _TRANSLATED}
     found = ((name, value, server_info[name]) for name, value in compared.items())
     return tuple(Difference(name, value, seen) for name, value, seen in found if not _agrees(value, seen))

@@ -247,6 +247,8 @@ def test_what_is_wrong_with_an_engine_gets_one_sentence(fields, sentence):
         ("--enable-flashinfer-allreduce-fusion", {"enable_flashinfer_allreduce_fusion": False}, None),
         ("--quantization unquant", {"quantization": None}, None),
         ("--quantization unquant", {"quantization": "fp8"}, "quantization asked unquant, server resolved fp8"),
+        ("--tp-size 2 --tensor-parallel-size 4", {"tp_size": 4}, None),
+        ("--tensor-parallel-size 4 --tp 2", {"tp_size": 4}, "tp_size asked 2, server resolved 4"),
         ("--random-seed 7", {"random_seed": None}, "random_seed asked 7, server resolved None"),
     ],
 )
