@@ -47,8 +47,8 @@ ADVICE = {
     FailureClass.STARTUP_OOM: "Lower `--mem-fraction-static` or the context length in `engine.args`.",
     FailureClass.CAPTURE_CRASH: "Nothing for one setting; if all fail, another attention backend.",
     FailureClass.STARTUP_TIMEOUT: "Raise `engine.start_deadline_s` or give `engine.model_gib`; see where the log is.",
-    FailureClass.PORT_CONFLICT: "See who listens there with `ss -ltnp`. A server that `docker run` starts is the daemon's: "
-    "run the trials in the container.",
+    FailureClass.PORT_CONFLICT: "See who listens there with `ss -ltnp`. "
+    "A server that `docker run` starts is the daemon's: run the trials in the container.",
     FailureClass.IDENTITY: "See which server answers; a proxy between the node and its own loopback is a candidate.",
     FailureClass.NO_GENERATION: "Raise `gate.deadline_s`, or fit `gate.question` and `gate.expect` to the model.",
     FailureClass.SILENT_OVERRIDE: "Drop the flag, or name what may differ in `gate.allow`.",
