@@ -16,7 +16,7 @@ import pytest
 
 from ddtree_tune.core.errors import EngineError, FailureClass
 from ddtree_tune.core.gpu import Gpu, Throttle
-from ddtree_tune.core.trace import Window
+from ddtree_tune.core.trace import NetworkRoute, Window
 from ddtree_tune.node.gpu_meter import visible
 from ddtree_tune.node.gpus import GpuWatch
 from tests.builders import run
@@ -145,6 +145,19 @@ def test_a_repeat_gets_what_the_gpus_did_in_its_window_or_why_not(gpus):
     assert known.gpu.energy_j == pytest.approx(80, rel=0.15)
     assert known.gpu_missing == ""
     assert (early.gpu, early.gpu_missing) == (None, "the GPU meter did not sample over the whole window")
+
+
+def test_a_window_on_the_clock_of_another_machine_is_laid_on_this_ones(gpus):
+    ahead_ns = 86_400_000 * MS
+    route = NetworkRoute("load-1", "10.0.0.9", "gpu-1", "10.0.0.5", clock_ahead_ns=ahead_ns)
+    with watching(gpus) as watch:
+        now_ns = time.perf_counter_ns()
+        here = watch.metered(replace(run(), window=Window(now_ns, now_ns + 800 * MS)))
+        there = Window(now_ns + ahead_ns, now_ns + ahead_ns + 800 * MS)
+        away = watch.metered(replace(run(), window=there, route=route))
+    assert away.gpu == here.gpu
+    assert here.gpu is not None
+    assert away.window == there
 
 
 def test_a_node_without_a_driver_has_nothing_and_says_so(gpus):
