@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass
 
 from ddtree_tune.core.errors import FailureClass
@@ -37,6 +38,11 @@ _NAMES_ITSELF = re.compile(r"^[\w.]*(Error|Exception)\b(: |$)")
 """The line of a traceback that says what it is."""
 _KILLED = re.compile(r"exit code:? -9\b")
 """A scheduler that was killed from outside, as by a host that ran out of memory."""
+_ASIDE = re.compile(r"resource_tracker|warnings\.warn\(|Warning:|\"(GET|POST) \S+ HTTP/")
+"""What servers and interpreters write whatever becomes of them: never a reason."""
+_TELLS = re.compile(r"crash|died|exception|error|fatal|kill|signal|watchdog", re.IGNORECASE)
+"""A line of a server that ends itself, which SGLang does by SIGKILL."""
+_OUTSIDE = "; that signal comes from outside: the kernel where memory is short (dmesg says so), or a person"
 _RAISED = "hit an exception"
 """What a scheduler says before it has itself killed."""
 
@@ -60,7 +66,7 @@ def classify(log_tail: str, exit_code: int | None, *, ready: bool, phase: str = 
         lost: whether it still runs, and its log says that nothing more will come of it.
 
     Returns:
-        The class and one sentence; the line that decided, or the last line of the log.
+        The class and one sentence; the line that decided, or the last line of the log that is no routine.
     """
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     how = f"signal {-exit_code}" if exit_code is not None and exit_code < 0 else f"exit code {exit_code}"
@@ -70,9 +76,12 @@ def classify(log_tail: str, exit_code: int | None, *, ready: bool, phase: str = 
             if pattern.search(line):
                 return Fault(after if ready else before, f"{ended}: {line[-300:]}")
     named = next((line for line in reversed(lines) if _NAMES_ITSELF.match(line)), None)
-    last = named or (lines[-1] if lines else None)
+    telling = [line for line in lines if not _ASIDE.search(line)]
+    last = named or (telling[-1] if telling else None)
     failure = FailureClass.CRASH_REQUEST if ready else FailureClass.STARTUP_CRASH
     was_killed = _KILLED.search(log_tail) and _RAISED not in log_tail
     if not ready and phase.startswith("capturing") and not was_killed:
         failure = FailureClass.CAPTURE_CRASH
-    return Fault(failure, f"{ended}: {last[-300:]}" if last else f"{ended} and an empty log")
+    if exit_code == -signal.SIGKILL and not (last and _TELLS.search(last)):
+        return Fault(failure, f"{ended}{_OUTSIDE}")
+    return Fault(failure, f"{ended}: {last[-300:]}" if last else f"{ended} and a log that tells nothing")

@@ -16,6 +16,9 @@ import psutil
 from ddtree_tune.core.record import Fingerprint
 
 PACKAGES = ("ddtree-tune", "numpy", "optuna", "ray", "httpx", "pyarrow", "uvicorn", "starlette", "tokenizers", "sglang")
+"""What our own numbers depend on."""
+SERVER_PACKAGES = ("sglang-kernel", "flashinfer-python", "transformers", "torch")
+"""What an engine's numbers depend on besides, where they are installed."""
 ASK_S = 10.0
 
 
@@ -33,7 +36,7 @@ def fingerprint() -> Fingerprint:
         driver=rows[0][2] if rows else None,
         os=platform.platform(),
         python=platform.python_version(),
-        packages=tuple((name, version) for name in PACKAGES if (version := _version(name))),
+        packages=tuple((name, version) for name in PACKAGES + SERVER_PACKAGES if (version := _version(name))),
         git_commit=commit.strip() if commit else None,
         git_dirty=None if commit is None or dirty is None else bool(dirty.strip()),
         load_average=round(os.getloadavg()[0], 2),

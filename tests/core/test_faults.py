@@ -44,6 +44,27 @@ def test_the_reason_quotes_the_line_that_decided():
     assert classify("a\nb\n\n", -11, ready=True).reason == "the server ended with signal 11: b"
 
 
+ROUTINE = """[2026-11-30 16:52:56] INFO:     127.0.0.1:59996 - "POST /generate HTTP/1.1" 200 OK
+python3.12/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 1 leaked
+  warnings.warn('resource_tracker: There appear to be %d '"""
+
+
+def test_a_log_of_routine_alone_is_not_quoted_as_a_reason():
+    assert classify(ROUTINE, 1, ready=True).reason == "the server ended with exit code 1 and a log that tells nothing"
+    assert classify(f"a\n{ROUTINE}", 1, ready=True).reason == "the server ended with exit code 1: a"
+
+
+@pytest.mark.parametrize("tail", ["", ROUTINE, f"Decode batch, #running-req: 8\n{ROUTINE}"])
+def test_a_server_killed_from_outside_is_told_so(tail):
+    fault = classify(tail, -9, ready=True)
+    assert fault.reason.startswith("the server ended with signal 9; that signal comes from outside")
+
+
+def test_a_server_that_ends_itself_by_sigkill_is_quoted():
+    reason = classify(f"{CRASHED.format(-11)}\n{ROUTINE}", -9, ready=True).reason
+    assert reason == f"the server ended with signal 9: {CRASHED.format(-11)}"
+
+
 CRASHED = "Subprocess scheduler_0 (pid=123) crashed with exit code {}. Triggering SIGQUIT for cleanup..."
 DIED = (
     "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 (SIGKILL), a common"

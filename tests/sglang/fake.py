@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -160,6 +161,9 @@ class Fake:
     def _die(self) -> None:
         if self.scenario.death == "exit":
             os._exit(1)
+        if self.scenario.death == "killed":
+            self._held = multiprocessing.get_context("spawn").Semaphore()  # its tracker warns in the log, after our end
+            os.kill(os.getpid(), signal.SIGKILL)
         self.children.order(self.scenario.death)
 
     def _failed_to_start(self, *_: object) -> None:

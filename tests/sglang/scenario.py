@@ -39,7 +39,7 @@ class Scenario:
     """So many generations live; the next one dies after its first chunk."""
     die_beyond_tokens: int | None = None
     """The first prompt that is longer kills it, after its first chunk."""
-    death: Literal["exit", "oom", "scheduler"] = "exit"
+    death: Literal["exit", "oom", "scheduler", "killed"] = "exit"
     hang_after_requests: int | None = None
     """So many generations live; with the next one the scheduler stands still, and health is good."""
     stubborn_children: bool = False

@@ -240,6 +240,7 @@ def test_stock_dflash_that_overrides_a_flag_with_a_warning_is_found_out(tmp_path
         ("exit", FailureClass.CRASH_REQUEST, "ended with exit code"),
         ("oom", FailureClass.OOM_RUNTIME, "out of memory"),
         ("scheduler", FailureClass.CRASH_REQUEST, "is lost"),
+        ("killed", FailureClass.CRASH_REQUEST, "signal 9; that signal comes from outside"),
     ],
 )
 def test_a_server_that_dies_at_the_third_cell_leaves_two(tmp_path, loader, death, failure, words):
