@@ -10,6 +10,7 @@ import pytest
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.node.store import Store
+from ddtree_tune.node.unfinished import REASON
 from tests.cluster.driven import Driven, alive, engine_of, titles
 from tests.cluster.machines import wait_for
 
@@ -19,7 +20,7 @@ name: battered
 space: {budget: [8], topk: [4], window: [none]}
 load: {contexts: [60], concurrency: [1, 2], output_tokens: 32, window_s: 0.7}
 coding: {problems: five_kinds, limit: 1, max_tokens: 400, concurrency: 1}
-search: {trials: 3, final: {settings: 0, rounds: 0}}
+search: {trials: 3, max_failures: 4, final: {settings: 0, rounds: 0}}
 """
 ENGINE = r"\S+ -m ddtree_tune\.builtin "
 SETTINGS = {"no speculation", "chain", "8/4/none"}
@@ -73,10 +74,11 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory):
-    """The sweep: five of its processes are killed, then its driver, its disk is full, its folder vanishes."""
+    """The sweep: five of its processes are killed, then its driver; its disk is full, its folder vanishes."""
     told = Story(tmp_path_factory.mktemp("battered"))
     try:
         lose_processes(told)
+        lose_the_driver(told)
         fill_the_disk(told)
         lose_the_folder(told)
         last = told.resume()
@@ -108,29 +110,35 @@ def lose_processes(story):
     first.worker("Worker.run")
     first.worker("TuneTrial.train").kill()
     first.says(rf" {trial} .*: node_lost: the trial's process must live until its end, but it is gone: ActorDiedError")
-    trial = story.gated(first, "chain", 3)
-    first.says(rf" {trial} .* c1: ")
-    first.worker("Worker.run")
-    story.orphans = first.processes()
-    first.kill()
+    assert first.ends() == 1, first.text
+
+
+def lose_the_driver(story):
+    """It is killed, and nobody is left to say why its trial ended."""
+    second = story.resume()
+    trial = story.gated(second, "chain", 1)
+    second.says(rf" {trial} .* c1: ")
+    second.worker("Worker.run")
+    story.orphans = second.processes()
+    second.kill()
     wait_for(lambda: engine_of(alive(story.orphans), trial) is None, 10)
 
 
 def fill_the_disk(story):
     """A limit of the process that writes: it fails in the middle of a file, as on a full disk."""
-    second = story.resume()
-    story.gated(second, "chain", 1)
-    second.worker("Store").rlimit(psutil.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
-    assert second.ends() == 1, second.text
+    third = story.resume()
+    story.gated(third, "chain", 1)
+    third.worker("Store").rlimit(psutil.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
+    assert third.ends() == 1, third.text
 
 
 def lose_the_folder(story):
     """It is moved, as a share that is unmounted."""
-    third = story.resume()
-    story.gated(third, "chain", 1)
+    fourth = story.resume()
+    story.gated(fourth, "chain", 1)
     where = story.folder
     where.rename(story.spec.parent / "elsewhere")
-    assert third.ends() == 1, third.text
+    assert fourth.ends() == 1, fourth.text
     assert not where.exists()
     (story.spec.parent / "elsewhere").rename(where)
 
@@ -148,8 +156,8 @@ def test_each_fault_is_a_row_of_the_trial_that_it_hit(story):
     assert [len(cell.runs) for cell in grading.cells] == [1, 1]
     assert process.failure.failure is FailureClass.NODE_LOST
     assert process.seconds > 1
-    # Nobody was left to give a reason; the cell after whose end it was killed is there, and the next if it was quick.
-    assert driver.failure is None
+    # The cell after whose end it was killed is there, and the next if it was quick.
+    assert (driver.failure.failure, driver.failure.reason) == (FailureClass.INTERRUPTED, REASON)
     assert [one.metrics.concurrency for one in driver.cells] in ([1], [1, 2])
     assert {one.status for one in (load, replica, grading, process, driver)} == {TrialStatus.FAILED}
 
@@ -169,9 +177,22 @@ def test_every_setting_is_measured_as_often_as_it_should_be(story):
     assert len({one.trial_id.partition("-")[0] for one in records}) == len(records)
 
 
+def test_lost_trials_do_not_count_and_too_many_of_them_end_the_sweep(story):
+    first, *_, last = story.runs
+    assert len(re.findall(r"failed in \w+: ", first.text)) == 4
+    go_on = f"Once that is mended, go on with: ddtree-tune resume {story.folder}"
+    assert (
+        "Given up: 4 trials were lost to failures that are not the configuration's (search.max_failures: 4). " + go_on
+    ) in first.text
+    records = Store(str(story.folder)).read_records()
+    assert sum(one.status is TrialStatus.FAILED for one in records) >= 5
+    assert {one.config.label for one in records if one.measured} == SETTINGS  # search.trials: 3
+    assert "[3/3]" in last.text
+
+
 def test_what_was_kept_is_never_written_again(story):
     now = kept(story.folder)
-    assert [len(then) > 0 for then in story.kept] == [True] * 3
+    assert [len(then) > 0 for then in story.kept] == [True] * 4
     for then in story.kept:
         assert then.items() <= now.items()
 
@@ -181,7 +202,7 @@ def test_the_store_may_die_and_its_next_record_is_kept(story):
 
 
 def test_a_sweep_that_cannot_keep_its_records_ends_with_one_sentence(story):
-    _, full, gone, _ = story.runs
+    _, _, full, gone, _ = story.runs
     go_on = f"What is complete is kept; go on with: ddtree-tune resume {story.folder}\n"
     assert re.search(rf"\ncannot write {story.folder}/\S+: .*File too large.*\. {go_on}", full.text)
     assert f"\n{story.folder} must still hold its sweep's fingerprint.json, but got none" in gone.text
