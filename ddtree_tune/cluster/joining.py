@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import ray
 from ray import serve
-from ray.exceptions import ActorAlreadyExistsError
+from ray.exceptions import ActorAlreadyExistsError, RayError
 
 from ddtree_tune.cluster.placement import live_nodes
 from ddtree_tune.cluster.room import NODE_RESOURCE, Room
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 LOGICAL_CPUS = 8
 """Of an embedded Ray: its CPUs are bookkeeping, the actors of a trial idle most of the time."""
+LISTENS_S = 10.0
+REASON_CHARS = 200
 SERVE_S = 30.0
 """For another sweep's Serve to come up."""
 
@@ -67,11 +70,28 @@ def joined() -> Iterator[None]:
             _node_ip_address="127.0.0.1",
         )
     else:
-        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        _join()
     try:
         yield
     finally:
         ray.shutdown()  # an embedded Serve ends with it
+
+
+def _join() -> None:
+    """Join the cluster that ``RAY_ADDRESS`` names."""
+    address = os.environ["RAY_ADDRESS"]
+    try:
+        host, colon, port = address.rpartition(":")
+        if colon and "/" not in host and port.isdecimal():  # Ray itself tries for minutes where nobody listens
+            socket.create_connection((host.strip("[]"), int(port)), LISTENS_S).close()
+        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+    except (OSError, OverflowError, RuntimeError, ValueError, RayError) as error:  # nobody, version, address, token
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise PlacementError(
+            f"RAY_ADDRESS must name a running cluster of Ray {ray.__version__} that lets this machine in, but got "
+            f"{address}: {reason[:REASON_CHARS]}; start the cluster, correct the address, give its "
+            "token, or unset RAY_ADDRESS for an embedded Ray"
+        ) from None
 
 
 def _start_serve() -> None:
