@@ -63,25 +63,37 @@ def test_kept_trials_come_back_with_their_cells_their_times_and_their_failures(t
         assert [getattr(after, name) for name in same] == [getattr(before, name) for name in same]
 
 
-def test_a_trial_draws_one_usable_repeat_of_each_cell(tmp_path, measured, sweep):
-    told = trials(sweep, SETTINGS, rounds=3, speed=iter(np.linspace(0.9, 1.1, 10_000)).__next__)
+def test_a_trial_says_what_is_true_with_noise_that_was_measured(tmp_path, measured, sweep):
+    rng = np.random.default_rng(4)
+    told = trials(sweep, SETTINGS, rounds=2, speed=lambda: math.exp(0.03 * rng.standard_normal()))
     spoilt = replace(told[1].cells[0].metrics, flags=("unsteady",))
-    told[1] = replace(told[1], cells=(CellResult(spoilt, ()), *told[1].cells[1:]))
+    told[1] = replace(told[1], cells=(CellResult(spoilt, ()), *told[1].cells[1:]))  # no trial of the surface
     measured.keep([row for at, one in enumerate(told) for row in measured.rows_of(one, at)], tmp_path / "kept.parquet")
-    kept = measured.Measured.read(tmp_path / "kept.parquet", steady=False)
-    config, rng = told[1].config, np.random.default_rng(0)
-    drawn = [kept.measure(proposal(99, config), rng) for _ in range(40)]
-    repeats = [one for one in told if one.config == config]
-    for at in range(len(repeats[0].cells)):
-        seen = {one.cells[at].metrics.output_tps for one in drawn}
-        assert seen == {one.cells[at].metrics.output_tps for one in repeats if one.cells[at].metrics.scored}
-    assert len({one.cells[0].metrics.output_tps for one in drawn}) == 2
+    kept = measured.Measured.read(tmp_path / "kept.parquet", steady=False, pooled=False)
+    once, twice = told[1].config, told[2].config
+    assert [len(kept.trials[one]) for one in (once, twice)] == [1, 2]
+    assert len(kept.noise) == 2 * (len(SETTINGS) - 1)
+    left = told[1 + len(SETTINGS)]
+    assert kept.levels[once] == pytest.approx([math.log(one.metrics.output_tps) for one in left.cells])
+    drawn = [kept.measure(proposal(99, once), rng) for _ in range(400)]
+    off = np.asarray([[math.log(one.metrics.output_tps) for one in trial.cells] for trial in drawn]) - kept.levels[once]
+    assert all(np.abs(kept.noise - one).max(axis=1).min() < 1e-9 for one in off)
+    assert np.abs(off.mean(axis=0)).max() < 0.01
+    assert kept.log_score(twice) == pytest.approx(math.log(surface(twice) / 100.0), abs=0.05)
     assert all(one.proposal.trial_id.startswith("0099") and one.status is TrialStatus.COMPLETE for one in drawn)
-    logs = [[math.log(one.cells[at].metrics.output_tps) for one in repeats] for at in range(1, 6)]
-    logs.append([math.log(one.cells[0].metrics.output_tps) for one in repeats[1:]])
-    base = [[math.log(one.cells[at].metrics.output_tps) for one in told if one.config == NONE] for at in range(6)]
-    expected = np.mean([np.mean(one) for one in logs]) - np.mean([np.mean(one) for one in base])
-    assert kept.log_score(config) == pytest.approx(expected)
+
+
+def test_what_is_true_of_a_setting_is_nearer_with_what_the_others_say(tmp_path, measured, sweep):
+    rng = np.random.default_rng(2)
+    trees = [tree(budget, topk, window) for budget in (4, 6, 8, 12, 16) for topk in (2, 3, 4) for window in (64, 128)]
+    many = [NONE, *trees]
+    told = trials(sweep, many, speed=lambda: math.exp(0.05 * rng.standard_normal()))
+    measured.keep([row for at, one in enumerate(told) for row in measured.rows_of(one, at)], tmp_path / "kept.parquet")
+    off = {}
+    for pooled in (False, True):
+        kept = measured.Measured.read(tmp_path / "kept.parquet", steady=False, pooled=pooled)
+        off[pooled] = float(np.std([kept.levels[one] - math.log(surface(one)) for one in trees]))
+    assert off[True] < 0.8 * off[False]
 
 
 def test_a_trial_that_is_behind_is_stopped_and_costs_less(tmp_path, measured, sweep):
@@ -104,11 +116,7 @@ def test_the_speed_of_a_shared_machine_is_taken_out_of_every_cell(tmp_path, meas
     off = {}
     for steady in (False, True):
         kept = measured.Measured.read(tmp_path / "kept.parquet", steady=steady)
-        logs = [
-            np.asarray(kept.cell_logs(config)[shape.cell_id]) - math.log(surface(config))
-            for config in SETTINGS
-            for shape in sweep.load.cells()
-        ]
+        logs = [kept.logs[config] - math.log(surface(config)) for config in SETTINGS]
         off[steady] = float(np.concatenate(logs).std())
     assert off[False] > 0.08
     assert off[True] < 0.05

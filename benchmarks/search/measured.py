@@ -1,7 +1,9 @@
 """The measured surface: how it is kept, and as trials that a search may be told of.
 
-A trial on it is a real one: of each cell one of the repeats that were measured. What is true of a
-setting is the mean of its repeats' logarithms: what a search that could measure for ever would find.
+A trial on it is a real one of the setting, with the costs of it, whose cells say what is true of the
+setting plus what two real trials of one setting differed by: noise of whole trials, cell by cell, as
+it was measured. What is true of a setting is estimated from its own trials and from all others, see
+`truth`, or taken to be the mean of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from steadied import steadied
+from steadied import at_speed, steadied
+from truth import estimated
 
 from ddtree_tune.core.codec import arrow_type, decode_fields, encode_fields, hints
 from ddtree_tune.core.engine import EngineConfig
@@ -28,6 +31,8 @@ from ddtree_tune.core.speedup import NO_SPECULATION
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from ddtree_tune.core.spec import FirstSpec
 
@@ -90,9 +95,8 @@ def trials_of(rows: Iterable[Mapping[str, Any]]) -> list[TrialRecord]:
 def _trial(rows: Sequence[Mapping[str, Any]]) -> TrialRecord:
     head = rows[0]
     config = EngineConfig(**decode_fields(head, _CONFIG))
-    proposal = Proposal(
-        f"{head['order']:04d}-{config.config_id}", config, Origin.SEARCH, coding=False, round=head["round"]
-    )
+    trial_id = f"{head['order']:04d}-{config.config_id}"
+    proposal = Proposal(trial_id, config, Origin.SEARCH, coding=False, round=head["round"])
     blank = dict.fromkeys(_ABSENT) | dict.fromkeys(_EMPTY, ())
     cells = [CellMetrics(**decode_fields(row, _METRICS), **blank) for row in rows if row["cell_id"] is not None]
     return TrialRecord(
@@ -106,24 +110,29 @@ def _trial(rows: Sequence[Mapping[str, Any]]) -> TrialRecord:
 
 @dataclass(frozen=True)
 class Measured:
-    """A surface of real trials, several of every setting."""
+    """A surface of real trials; some settings were measured more than once."""
 
     spec: SweepSpec
     trials: Mapping[EngineConfig, Sequence[TrialRecord]]
+    """Complete ones whose cells all count, at least one of every setting."""
+    pooled: bool = True
+    """Whether what is true is estimated from all trials; otherwise it is the mean of the setting's own."""
 
     @classmethod
-    def read(cls, *paths: Path, steady: bool = True) -> Measured:
+    def read(cls, *paths: Path, steady: bool = True, pooled: bool = True) -> Measured:
         """Read what was kept.
 
         Args:
             paths: files; several are further rounds.
             steady: whether to take the machine's own speed out of every cell, see `steadied`.
+            pooled: see ``pooled``.
         """
         found: defaultdict[EngineConfig, list[TrialRecord]] = defaultdict(list)
         trials = [trial for path in paths for trial in trials_of(pq.read_table(path).to_pylist())]
         for trial in steadied(trials) if steady else trials:
-            found[trial.config].append(trial)
-        return cls(SweepSpec.parse(SPEC, "measured.SPEC"), found)
+            if trial.status is TrialStatus.COMPLETE and all(cell.metrics.scored for cell in trial.cells):
+                found[trial.config].append(trial)
+        return cls(SweepSpec.parse(SPEC, "measured.SPEC"), found, pooled)
 
     def with_first(self, first: FirstSpec) -> Measured:
         """The same surface where some cells come first, and a trial may be stopped after them."""
@@ -131,50 +140,52 @@ class Measured:
         return replace(self, spec=self.spec.model_copy(update={"load": load}))
 
     @cached_property
-    def _cells(self) -> dict[EngineConfig, dict[str, list[CellMetrics]]]:
-        """Repeats that can be scored, by setting and cell."""
-        found: dict[EngineConfig, dict[str, list[CellMetrics]]] = {}
-        for config, trials in self.trials.items():
-            cells = found.setdefault(config, defaultdict(list))
-            for cell in (cell.metrics for trial in trials for cell in trial.cells):
-                if cell.scored and cell.output_tps:
-                    cells[cell.cell_id].append(cell)
-        return found
+    def cells(self) -> tuple[str, ...]:
+        """The cells, those that come first first."""
+        first = [cell.cell_id for cell in self.spec.load.first_cells()]
+        return tuple(sorted((cell.cell_id for cell in self.spec.load.cells()), key=lambda name: name not in first))
 
     @cached_property
-    def _true(self) -> dict[EngineConfig, float]:
-        """Logarithm of the speed-up over no speculation, by setting."""
-        names = [cell.cell_id for cell in self.spec.load.cells()]
-        level = {config: self._level(config, names) for config in self.trials}
-        return {config: one - level[NO_SPECULATION] for config, one in level.items()}
+    def logs(self) -> dict[EngineConfig, NDArray[np.float64]]:
+        """By setting, logarithms of the trials' tokens per second, (trials, cells) float64."""
+        return {
+            config: np.asarray([[math.log(one.output_tps or 0.0) for one in self._ordered(trial)] for trial in trials])
+            for config, trials in self.trials.items()
+        }
 
-    def _level(self, config: EngineConfig, names: Sequence[str]) -> float:
-        cells = self._cells[config]
-        if any(name not in cells for name in names):
-            return -math.inf
-        return float(np.mean([np.mean([math.log(one.output_tps or 0.0) for one in cells[name]]) for name in names]))
+    @cached_property
+    def levels(self) -> dict[EngineConfig, NDArray[np.float64]]:
+        """By setting, what is true of each cell, (cells,) float64."""
+        return estimated(self.logs) if self.pooled else {config: one.mean(axis=0) for config, one in self.logs.items()}
+
+    @cached_property
+    def noise(self) -> NDArray[np.float64]:
+        """What whole trials were off by where a setting has several, (trials, cells) float64."""
+        several = [one for one in self.logs.values() if len(one) > 1]
+        return np.vstack([(one - one.mean(axis=0)) * math.sqrt(len(one) / (len(one) - 1)) for one in several])
 
     def log_score(self, config: EngineConfig) -> float:
-        """What is true of a setting; minus infinity where a cell of it can never be used."""
-        return self._true[config]
-
-    def cell_logs(self, config: EngineConfig) -> dict[str, list[float]]:
-        """Logarithms of the repeats' tokens per second, by cell."""
-        cells = self._cells[config]
-        return {name: [math.log(one.output_tps or 0.0) for one in found] for name, found in cells.items()}
+        """Logarithm of the true speed-up over no speculation."""
+        return float(self.levels[config].mean() - self.levels[NO_SPECULATION].mean())
 
     def measure(self, proposal: Proposal, rng: np.random.Generator) -> TrialRecord:
-        """A trial: the costs of one that was measured, and of each cell one of its repeats."""
+        """A trial."""
         trials = self.trials[proposal.config]
         record = replace(trials[rng.integers(len(trials))], proposal=proposal)
-        if record.status is not TrialStatus.COMPLETE:
-            return record
-        first = [cell.cell_id for cell in self.spec.load.first_cells()]
-        names = sorted((cell.cell_id for cell in self.spec.load.cells()), key=lambda name: name not in first)
-        drawn = [found[rng.integers(len(found))] for name in names if (found := self._cells[proposal.config][name])]
+        said = self.levels[proposal.config] + self.noise[rng.integers(len(self.noise))]
+        drawn = [
+            at_speed(one, log - math.log(one.output_tps or 0.0))
+            for one, log in zip(self._ordered(record), said.tolist(), strict=True)
+        ]
         cells = tuple(CellResult(metrics, ()) for metrics in drawn)
-        if first and proposal.pace and behind(drawn[: len(first)], proposal.pace):
-            share = len(first) / len(names)
+        first = len(self.spec.load.first_cells())
+        if first and proposal.pace and behind(drawn[:first], proposal.pace):
+            share = first / len(cells)
             spans = [replace(one, seconds=one.seconds * (share if one.stage == "load" else 1)) for one in record.spans]
-            return replace(record, status=TrialStatus.STOPPED, cells=cells[: len(first)], spans=tuple(spans))
+            return replace(record, status=TrialStatus.STOPPED, cells=cells[:first], spans=tuple(spans))
         return replace(record, cells=cells)
+
+    def _ordered(self, trial: TrialRecord) -> list[CellMetrics]:
+        """A trial's cells in the order of ``cells``."""
+        known = {cell.metrics.cell_id: cell.metrics for cell in trial.cells}
+        return [known[name] for name in self.cells]

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 TRACES = HERE.parents[1] / "results" / "search_traces"
-SURFACES = ("measured", "pair", "machines", "cliffs")
+SURFACES = ("measured", "own means", "pair", "machines", "cliffs")
 LEAST, MOST = 24, 60
 """Trials of every sweep, and of one whose recommendation is not within CLOSE by then."""
 CLOSE = 0.01
@@ -97,24 +97,24 @@ Build: TypeAlias = Callable[[Surface, int], Search]
 
 
 @functools.cache
-def measured(*, stops: bool) -> Measured:
+def measured(*, pooled: bool, stops: bool) -> Measured:
     """The surface that was measured."""
-    whole = Measured.read(*sorted(HERE.glob("surface*.parquet")))
+    whole = Measured.read(*sorted(HERE.glob("surface*.parquet")), pooled=pooled)
     users = whole.spec.load.concurrency
     first = FirstSpec(contexts=(min(whole.spec.load.contexts),), concurrency=(min(users), max(users)))
     return whole.with_first(first) if stops else whole
 
 
 def surface_of(name: str, seed: int, *, stops: bool) -> Surface:
-    """The surface of a sweep; but for ``measured`` and ``pair`` another one for every seed.
+    """The surface of a sweep; of ``machines`` and ``cliffs`` another one for every seed.
 
     Args:
-        name: of the surface.
+        name: of the surface; ``own means`` is the measured one without what settings say of each other.
         seed: of the sweep.
         stops: whether some cells come first.
     """
-    if name == "measured":
-        return measured(stops=stops)
+    if name in {"measured", "own means"}:
+        return measured(pooled=name == "measured", stops=stops)
     spec = SweepSpec.parse(FORMULA, "proof.FORMULA")
     contexts, users = (tuple(sorted({shape[at] for shape in FIRST})) for at in (0, 1))
     first = FirstSpec(contexts=contexts, concurrency=users) if stops else None
@@ -132,7 +132,7 @@ def replayed(surface: Surface, seed: int, *windows: int | None) -> Replayed:
 
 @functools.cache
 def _traced(windows: tuple[int | None, ...]) -> Replayed:
-    spec = measured(stops=False).spec
+    spec = measured(pooled=True, stops=False).spec
     TRACES.mkdir(parents=True, exist_ok=True)
     traces = []
     for window in windows:

@@ -93,7 +93,7 @@ def table(sweeps: Sequence[Sweep]) -> Iterator[str]:
         ratio = np.exp([-one.gaps[min(DOZEN, len(one.gaps)) - 1] for one in found])
         cells = [
             *(_quartiles(values, f"{CAP}", "{:.0f}") for values in reached),
-            *(_quartiles(values, "", "{:.1f}" if surface == "measured" else "{:.0f}") for values in spent),
+            *(_quartiles(values, "", "{:.3g}") for values in spent),
             f"{np.median(ratio):.3f} ({np.quantile(ratio, 0.1):.3f})",
             f"{np.mean([one.failed for one in found]):.1f}",
         ]

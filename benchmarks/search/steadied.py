@@ -40,7 +40,7 @@ def steadied(trials: Sequence[TrialRecord]) -> list[TrialRecord]:
         replace(
             trial,
             cells=tuple(
-                CellResult(_at_usual_speed(cell.metrics, slow.get((at, cell.metrics.cell_id), 0.0)), ())
+                CellResult(at_speed(cell.metrics, slow.get((at, cell.metrics.cell_id), 0.0)), ())
                 for cell in trial.cells
             ),
         )
@@ -75,9 +75,14 @@ def _effects(configs: Sequence[EngineConfig]) -> NDArray[np.float64]:
     )
 
 
-def _at_usual_speed(cell: CellMetrics, slower: float) -> CellMetrics:
-    """A cell whose times are shorter by exp(slower), and its rates higher."""
-    factor = math.exp(slower)
+def at_speed(cell: CellMetrics, faster: float) -> CellMetrics:
+    """A cell as it would be on a machine whose times are shorter by a factor exp(faster).
+
+    Args:
+        cell: as measured.
+        faster: logarithm.
+    """
+    factor = math.exp(faster)
     interval = cell.output_tps_ci95
     return replace(
         cell,

@@ -2,8 +2,8 @@
 
 A Gaussian process over octaves: log scores of near settings are alike, most of a difference is the
 sum of one effect per knob, and the rest is an effect of all knobs together. Its scale and
-smoothness are not known beforehand, so the choice is averaged over a few of each by how well they
-explain what was measured. Written for a dozen to a hundred measurements.
+smoothness are not known beforehand, nor how far intervals exaggerate, so the choice is averaged over
+a few of each by how well they explain what was measured. Written for a dozen to a hundred measurements.
 
 What was foretold of the settings, if anything was, is the mean that the process departs from. How
 far to go by it is asked of the measurements: beside the processes around what was foretold stand
@@ -36,6 +36,9 @@ _LEFT = (0.02, 0.05, 0.1, 0.2)
 """Deviation of what is left of them where they were foretold."""
 _LENGTHS = (1.0, 2.0, 4.0)
 """Octaves over which settings are alike."""
+_NOISES = (0.4, 0.65, 1.0)
+"""What the deviations of measurements are multiplied by: the sub-windows that intervals are drawn from
+take turns, as the waves of a closed loop do, and then say too much."""
 _ADDITIVE = 0.8
 """Share of the variance that is one effect per knob."""
 
@@ -205,7 +208,10 @@ def _family(
 ) -> list[_View]:
     """The views of processes around one mean; their weights follow the evidence and add up to a share."""
     left = told.scores - around.measured
-    models = [_Model(told.measured, left, told.noises, kernel) for kernel in kernels]
+    models = [
+        _Model(told.measured, left, factor * told.noises, kernel)
+        for factor, kernel in itertools.product(_NOISES, kernels)
+    ]
     evidence = np.asarray([model.evidence for model in models])
     weights = np.exp(evidence - evidence.max())
     views = []
