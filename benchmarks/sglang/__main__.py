@@ -2,6 +2,7 @@
 
 run        start servers, measure, keep rows.jsonl and the servers' logs
 reference  make the prompts and their reference again, on the CPU
+bfloat16   what rounding does to acceptance, on the CPU
 report     the tables of the README from kept rows
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 from benchmarks.sglang.measure import PARTS, Asked, Gpu
 from benchmarks.sglang.rows import Kept, Machine, Rows
 from benchmarks.sglang.serving import CONCURRENCIES, Clock, Where
-from benchmarks.sglang.settings import STOCK, TIMED, TREES, Setting, deal
+from benchmarks.sglang.settings import REFUSED, STOCK, TIMED, TREES, Setting, deal
 
 
 def main() -> int:
@@ -33,6 +34,12 @@ def main() -> int:
         from benchmarks.sglang import reference  # noqa: PLC0415  # the built-in engine is of no use elsewhere
 
         reference.make()
+        return 0
+    if asked.do == "bfloat16":
+        from benchmarks.sglang import bfloat16  # noqa: PLC0415
+
+        for line in bfloat16.compare():
+            print(line, flush=True)
         return 0
     if asked.do == "report":
         from benchmarks.sglang import report  # noqa: PLC0415
@@ -73,6 +80,8 @@ def run(asked: argparse.Namespace) -> int:
         concurrencies=tuple(map(int, asked.concurrencies.split(","))),
     )
     hands: list[list[Setting]] = [list(STOCK)] if stock else deal(asked.gpus, asked.trees, asked.timed)
+    if "check" in what.parts:
+        hands[-1] += REFUSED[: asked.refused]
     prompts = read(asked.prompts)
     with tempfile.TemporaryDirectory(prefix="bench-sglang-") as folder:
         runs = []
@@ -125,8 +134,9 @@ def _command() -> argparse.ArgumentParser:
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parts = command.add_subparsers(dest="do", required=True)
     parts.add_parser("reference")
+    parts.add_parser("bfloat16")
     table = parts.add_parser("report")
-    table.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one or more runs")
+    table.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one or more runs, compressed or not")
     table.add_argument("--float32", action="store_true", help="judge replies by the target in float32 as well")
     table.add_argument("--plot", type=Path, help="an SVG of the speeds to write")
     one = parts.add_parser("run")
@@ -137,6 +147,7 @@ def _command() -> argparse.ArgumentParser:
     one.add_argument("--gpus", type=int, default=1)
     one.add_argument("--trees", type=int, default=len(TREES), help="so many of the trees, the most telling first")
     one.add_argument("--timed", type=int, default=len(TIMED), help="so many servers that write down their steps")
+    one.add_argument("--refused", type=int, default=len(REFUSED), help="so many that must not start, with part check")
     one.add_argument("--prompts", type=int, default=None, help="so many of the prompts; all where absent")
     one.add_argument("--bursts", type=int, default=None, help="times that every 16 prompts are sent at once")
     one.add_argument("--alone", default="none,chain,chain eager,16/4,8/4", help="settings also asked one by one")

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.sglang import lossless
+from benchmarks.sglang.check import Check, refused
+from benchmarks.sglang.prompts import CHECK, read
 from benchmarks.sglang.rows import Failed, Speed
 from benchmarks.sglang.serving import CONCURRENCIES, Fleet, Server
-from benchmarks.sglang.settings import CHAIN, NONE, Setting
+from benchmarks.sglang.settings import CHAIN, NONE, REFUSED, Setting
 from benchmarks.sglang.steps import read_steps
 from ddtree_tune.core.cell_table import cell_fields
 from ddtree_tune.core.errors import TuneError
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
     from benchmarks.sglang.serving import Clock, Where
     from ddtree_tune.core.workload import Cell
 
-PARTS = ("lossless", "speed", "steps")
+PARTS = ("lossless", "check", "speed", "steps")
 _STOP_S = 12.0
 """Kept for ending the servers and packing their logs."""
 _SCORE_S = 5.0
 """Kept for judging what was said last."""
+_CHECK_S = 10.0
+"""Kept for checking one server."""
 _READ_AT_ONCE = 64
 
 
@@ -81,6 +85,8 @@ class Gpu:
             self._start(fleet)
             if "lossless" in asked.parts:
                 self._lossless()
+            if "check" in asked.parts:
+                self._check()
             self._load()
         except Exception:  # noqa: BLE001  # a fault of this script is to be read beside what was measured
             self._rows.add(Failed("all", self._where.gpu, "run", traceback.format_exc()))
@@ -92,6 +98,9 @@ class Gpu:
     def _start(self, fleet: Fleet) -> None:
         """Bring all up; the first pass of greedy replies fills the time while the rest are starting."""
         for server, row in fleet.start():
+            if server.setting in REFUSED:
+                self._rows.add(refused(row))
+                continue
             self._rows.add(row)
             if row.error is not None:
                 self._say(f"{row.setting} did not start: {row.error}")
@@ -112,6 +121,30 @@ class Gpu:
                 if not server.setting.timed and self._clock.has(_STOP_S):
                     self._replies(server, "burst cached" if turn % 2 else "burst", turn)
             self._judge()
+
+    def _check(self) -> None:
+        """What else a server must do, held against the one without speculation."""
+        up = self._plain_first()
+        if not up or up[0].setting != NONE:
+            return
+        first, *others = up
+        *questions, long = read(file=CHECK)
+        check = Check(first, [*questions[: len(self._prompts)], long])
+
+        def base() -> None:
+            for row in check.base():
+                self._rows.add(row)
+
+        if not self._tried(first, "check", base):
+            return
+        for server in others:
+
+            def compared(server: Server = server) -> None:
+                for row in check.of(server):
+                    self._rows.add(row)
+
+            if not server.setting.timed and self._clock.has(_STOP_S + _CHECK_S):
+                self._tried(server, "check", compared)
 
     def _replies(self, server: Server, mode: str, turn: int) -> None:
         """Ask every prompt, and keep what is said."""

@@ -2,20 +2,20 @@
 
 The drafts at every position of the replies are traced on the CPU in float32 and replayed exactly
 (``core/replay.py``); SGLang computes in bfloat16, so where two tokens are nearly tied its text, and
-with it the count, may differ. Kept in ``reference.parquet``; ``python -m benchmarks.sglang
-reference`` makes it again.
+with it the count, may differ. Kept in ``reference.parquet``, and for short questions in
+``check.parquet``; ``python -m benchmarks.sglang reference`` makes both again.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.sglang.prompts import FILE, MAX_TOKENS
+from benchmarks.sglang.prompts import CHECK, CHECK_TOKENS, FILE, MAX_TOKENS
 from benchmarks.sglang.settings import BUDGETS, TOPKS
 from ddtree_tune.builtin.options import PAIR
 from ddtree_tune.builtin.text import TextCodec
@@ -26,11 +26,20 @@ from ddtree_tune.core.replay import replay
 from ddtree_tune.node.problems import SHIPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
 LEAST_TOKENS = 128
 """Shorter replies are left out."""
 PROMPTS = 64
+QUESTIONS = 50
+OTHERS = (
+    "Write a Python function `clamp(value, low, high)` that limits `value` to the range from `low` to `high`.",
+    "Write a Python function that adds two numbers.",
+    "What is 17 times 23?",
+)
+_HEAD, _TAIL = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
+_TURN = _HEAD + "{}" + _TAIL
 
 
 def make() -> None:
@@ -51,12 +60,27 @@ def make() -> None:
             print(len(traced), family, one.reply_tokens, flush=True)
         if len(traced) == PROMPTS:
             break
+    rows = priced(prompts, traced)
+    keep(FILE, rows)
+    tokens = sum(len(row["reply"]) - 1 for row in rows)
+    for name in ("15/1", "8/4", "16/4", "64/8"):
+        print(name, f"{tokens / sum(dict(row['steps'])[name] for row in rows):.3f} tokens a step")
+    asked = [("question", text, codec.encode(text, special=False)) for text in questions()]
+    traced = [
+        tracer.trace(ids, CHECK_TOKENS, ignore_eos=False, name=str(at), context=None, family=family)
+        for at, (family, _, ids) in enumerate(asked)
+    ]
+    keep(CHECK, [*priced(asked, traced), long_prompt(codec)])
+
+
+def priced(prompts: Sequence[tuple[str, str, list[int]]], traced: Sequence[TracedRequest]) -> list[dict[str, Any]]:
+    """Rows of a file: prompts as family, text and tokens, with the verify steps of every setting."""
     header = TraceHeader(
-        target="pair", drafter="pair", block_size=drafter.config.block_size, window=None, topk=max(TOPKS),
+        target="pair", drafter="pair", block_size=traced[0].candidates.shape[1] + 1, window=None, topk=max(TOPKS),
         dtype="float32",
     )  # fmt: skip
     steps = replay(DraftTrace(header, tuple(traced)), BUDGETS, TOPKS).verify_steps
-    rows = [
+    return [
         {
             "family": family,
             "text": text,
@@ -70,6 +94,10 @@ def make() -> None:
         }
         for at, ((family, text, ids), one) in enumerate(zip(prompts, traced, strict=True))
     ]
+
+
+def keep(file: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a file of prompts."""
     numbers = pa.list_(pa.int32())
     schema = pa.schema(
         [
@@ -77,10 +105,20 @@ def make() -> None:
             ("steps", pa.map_(pa.string(), pa.int32())),
         ]
     )
-    pq.write_table(pa.Table.from_pylist(rows, schema), FILE, compression="zstd")
-    tokens = sum(len(row["reply"]) - 1 for row in rows)
-    for name in ("15/1", "8/4", "16/4", "64/8"):
-        print(name, f"{tokens / sum(dict(row['steps'])[name] for row in rows):.3f} tokens a step")
+    pq.write_table(pa.Table.from_pylist(rows, schema), file, compression="zstd")
+
+
+def questions() -> list[str]:
+    """Short prompts: what the coding evaluation asks, and what it does not."""
+    lines = (SHIPPED / "questions.jsonl").read_text(encoding="utf-8").splitlines()[: QUESTIONS - len(OTHERS)]
+    return [_TURN.format(one) for one in (*(json.loads(line)["prompt"] for line in lines), *OTHERS)]
+
+
+def long_prompt(codec: TextCodec) -> dict[str, Any]:
+    """A prompt of more than two chunks of 1024 tokens: the questions, over and over."""
+    heads = [text.removeprefix(_HEAD).removesuffix(_TAIL) for text in questions()]
+    text = _TURN.format(" ".join(heads * 2)[:6000])
+    return {"family": "long", "text": text, "ids": codec.encode(text, special=False), "reply": [], "steps": []}
 
 
 def _tasks() -> Iterator[tuple[str, str]]:

@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 
 from benchmarks.sglang.greedy import Greedy
 from benchmarks.sglang.prompts import read
+from benchmarks.sglang.report_check import checks
 from benchmarks.sglang.rows import Failed, Kept, Machine, Reply, Score, Served, Speed, Steps, reply_key
-from benchmarks.sglang.settings import CHAIN, NONE, STOCK, TIMED, TREES
+from benchmarks.sglang.settings import CHAIN, CHAIN_STEPS, NONE
+from benchmarks.sglang.table import place, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from benchmarks.sglang.prompts import Prompt
 
     Judge = Callable[[Sequence[Prompt], Sequence[Reply]], dict[str, Score]]
-
-_ORDER = [
-    setting.name for setting in (*STOCK, *sorted(TREES, key=lambda one: (one.config.budget, one.config.topk)), *TIMED)
-]
-_CHAIN_STEPS = "15/1"
-"""The tree that the chain of a whole block is."""
+_BATCHES = (1, 8, 16, 32, 64)
+"""Batch sizes whose steps are shown."""
 
 
 def lines(kept: Kept, exact: Judge | None = None) -> Iterator[str]:
@@ -45,6 +43,7 @@ def lines(kept: Kept, exact: Judge | None = None) -> Iterator[str]:
     if exact is not None:
         yield from _lossless(replies, exact(prompts, replies), "the target in float32")
     yield from _acceptance(kept, prompts)
+    yield from checks(kept)
     yield from _speed(kept)
     yield from _steps(kept)
 
@@ -75,14 +74,14 @@ def _grouped(replies: Sequence[Reply]) -> list[tuple[tuple[str, str], list[Reply
     groups: dict[tuple[str, str], list[Reply]] = {}
     for reply in replies:
         groups.setdefault((reply.setting, reply.mode), []).append(reply)
-    return sorted(groups.items(), key=lambda item: (_place(item[0][0]), item[0][1]))
+    return sorted(groups.items(), key=lambda item: (place(item[0][0]), item[0][1]))
 
 
 def _acceptance(kept: Kept, prompts: list[Prompt]) -> Iterator[str]:
     replies = [reply for reply in kept.of(Reply) if reply.verify_steps and not reply.mode.startswith("burst")]
     rows = []
     for (name, mode), some in _grouped(replies):
-        key = _CHAIN_STEPS if name == CHAIN.name else name
+        key = CHAIN_STEPS if name == CHAIN.name else name
         if key not in prompts[0].steps:
             continue
         same = [reply for reply in some if reply.key == reply_key(reply.index, prompts[reply.index].reply)]
@@ -110,7 +109,7 @@ def _speed(kept: Kept) -> Iterator[str]:
         yield f"\n### {concurrency} at once\n"
         rows = []
         here = [one for one in speeds if one.concurrency == concurrency]
-        for name in sorted({one.setting for one in here}, key=_place):
+        for name in sorted({one.setting for one in here}, key=place):
             some = [one for one in here if one.setting == name]
             tps = [one.metrics["output_tps"] for one in some]
             ratios = [
@@ -143,23 +142,11 @@ def _step_ms(one: Speed) -> float:
 
 def _steps(kept: Kept) -> Iterator[str]:
     rows = [
-        [one.setting.removesuffix(" timed"), str(one.batch), str(one.steps)]
+        [one.setting.removesuffix(" timed"), str(one.batch), "yes" if one.graphs else "no", str(one.steps)]
         + ["" if part is None else f"{part:.3f}" for part in (one.draft_ms, one.tree_ms, one.verify_ms, one.commit_ms)]
         for one in kept.of(Steps)
-        if one.batch in {1, 8, 32, 64}
+        if one.batch in _BATCHES
     ]
     if rows:
         yield "\n### Parts of a step, milliseconds\n"
-        yield from table(("setting", "batch", "steps", "draft", "tree", "verify", "commit"), rows)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table in Markdown."""
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def _place(name: str) -> int:
-    return _ORDER.index(name) if name in _ORDER else len(_ORDER)
+        yield from table(("setting", "batch", "graphs", "steps", "draft", "tree", "verify", "commit"), rows)

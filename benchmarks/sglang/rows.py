@@ -6,7 +6,9 @@ import hashlib
 import json
 import threading
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -98,11 +100,64 @@ class Steps:
     setting: str
     gpu: int
     batch: int
+    graphs: bool
+    """Whether drafter and target were replayed from CUDA graphs."""
     steps: int
     draft_ms: float | None
     tree_ms: float | None
     verify_ms: float | None
     commit_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Greedy replies against no speculation's, by their first differences alone."""
+
+    setting: str
+    gpu: int
+    mode: str
+    """``alone`` and ``crowd`` as of a reply; ``mixed``: beside as many that are sampled; ``long``: a prompt of more
+    than one chunk, and once more from the prefix cache."""
+    replies: int
+    tokens_per_step: float | None
+    """All tokens over verify steps."""
+    differences: list[list[float | None]]
+    """[reply, position, nats] of each that differs: how far no speculation's token lies before the other one where they
+    part, by no speculation's prefill. Negative where it lies behind."""
+    cached: list[int] | None = None
+    """Prompt tokens from the prefix cache, of each reply to the long prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Sampled replies to one prompt against no speculation's: the first three tokens."""
+
+    setting: str
+    gpu: int
+    draws: int
+    cells: int
+    """Texts that were seen often enough to count."""
+    chi_square: float
+
+
+@dataclass(frozen=True, slots=True)
+class Constrained:
+    """A reply under a regular expression."""
+
+    setting: str
+    gpu: int
+    pattern: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A setting that must not start."""
+
+    setting: str
+    gpu: int
+    error: str | None
+    """What the server said last; None if it served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +172,11 @@ class Failed:
 
 CLOSE = 0.3
 """Nats between the likeliest two that are worth keeping."""
-Row = TypeVar("Row", Machine, Served, Reply, Score, Speed, Steps, Failed)
-_KINDS = {kind.__name__.lower(): kind for kind in (Machine, Served, Reply, Score, Speed, Steps, Failed)}
+AnyRow = (
+    Machine | Served | Reply | Score | Speed | Steps | Compared | Drawn | Constrained | Refused | Failed
+)  # fmt: skip
+Row = TypeVar("Row", bound=AnyRow)
+_KINDS = {kind.__name__.lower(): kind for kind in get_args(AnyRow)}
 
 
 def reply_key(index: int, ids: Sequence[int]) -> str:
@@ -133,7 +191,7 @@ class Rows:
         self._file = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: AnyRow) -> None:
         """Write one row, all of it."""
         line = json.dumps({"kind": type(row).__name__.lower()} | asdict(row), default=str)
         with self._lock:
@@ -145,10 +203,12 @@ class Kept:
     """The rows of some files."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
-        """Read them; a last line that was cut is left out."""
+        """Read them, compressed ones by their names; a last line that was cut is left out."""
         self._rows: list[Any] = []
         for path in paths:
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            with pa.input_stream(path) as stream:
+                text = stream.read().decode()
+            for line in text.splitlines(keepends=True):
                 if line.endswith("}\n"):
                     raw = json.loads(line)
                     kind = _KINDS[raw.pop("kind")]

@@ -40,6 +40,8 @@ def _tree(budget: int, topk: int, *, timed: bool = False) -> Setting:
 
 NONE = Setting("none", EngineConfig(Algorithm.NONE))
 CHAIN = Setting("chain", EngineConfig(Algorithm.CHAIN))
+CHAIN_STEPS = "15/1"
+"""The tree that the chain of a whole block is."""
 STOCK = (
     NONE,
     CHAIN,
@@ -57,6 +59,21 @@ TREES = tuple(
 )
 """The most telling first. Left out is what gives the same tree: topk above the budget, topk 1 beyond the block."""
 TIMED = tuple(_tree(budget, topk, timed=True) for budget, topk in ((16, 4), (64, 4), (8, 4), (15, 1)))
+
+
+REFUSED = tuple(
+    Setting(f"refused: {name}", EngineConfig(Algorithm.TREE, budget, topk, flags=flags))
+    for name, budget, topk, flags in (
+        ("budget 0", 0, 4, ()),
+        ("topk 0", 16, 0, ()),
+        ("topk beyond the vocabulary", 16, 5000, ()),
+        ("pages of 16", 16, 4, (("page-size", 16),)),
+        ("attention of fa3", 16, 4, (("attention-backend", "fa3"),)),
+        ("a block of 32", 16, 4, (("speculative-dflash-block-size", 32),)),
+        ("64 nodes of topk 1", 64, 1, ()),
+    )
+)
+"""What must not start, with one sentence."""
 
 
 def deal(gpus: int, trees: int, timed: int) -> list[list[Setting]]:

@@ -17,22 +17,21 @@ _FEWEST = 20
 
 
 def read_steps(path: Path, setting: str, gpu: int) -> list[Steps]:
-    """Medians by batch size of the steps in CUDA graphs, where there are enough.
+    """Medians by batch size of the steps in CUDA graphs, and of the others, where there are enough.
 
     Args:
         path: JSON lines, a step each.
         setting: that wrote it.
         gpu: it ran on.
     """
-    batches: dict[int, list[dict[str, Any]]] = {}
+    kinds: dict[tuple[int, bool], list[dict[str, Any]]] = {}
     for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
         if line.endswith("\n"):
             step = json.loads(line)
-            if step["graphs"]:  # an eager step is no measure of a server
-                batches.setdefault(int(step["batch"]), []).append(step)
+            kinds.setdefault((int(step["batch"]), bool(step["graphs"])), []).append(step)
     return [
-        Steps(setting, gpu, batch, len(steps), *(_middle(steps, part) for part in _PARTS))
-        for batch, steps in sorted(batches.items())
+        Steps(setting, gpu, batch, graphs, len(steps), *(_middle(steps, part) for part in _PARTS))
+        for (batch, graphs), steps in sorted(kinds.items())
         if len(steps) >= _FEWEST
     ]
 

@@ -4,14 +4,33 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from benchmarks.sglang import report
+from benchmarks.sglang.bfloat16 import rounded
+from benchmarks.sglang.check import chi_square, refused
 from benchmarks.sglang.float32 import scores
 from benchmarks.sglang.lossless import judge
-from benchmarks.sglang.prompts import read
-from benchmarks.sglang.rows import Failed, Kept, Reply, Rows, Score, Served, Speed, Steps, reply_key
+from benchmarks.sglang.prompts import CHECK, CHECK_TOKENS, FILE, read
+from benchmarks.sglang.rows import (
+    Compared,
+    Constrained,
+    Drawn,
+    Failed,
+    Kept,
+    Machine,
+    Refused,
+    Reply,
+    Rows,
+    Score,
+    Served,
+    Speed,
+    Steps,
+    reply_key,
+)  # fmt: skip
 from benchmarks.sglang.serving import PLUGINS, plugin_folder
 from benchmarks.sglang.settings import CHAIN, NONE, TREES, deal
 from benchmarks.sglang.steps import read_steps
@@ -35,9 +54,10 @@ def table(lines, heading):
     return [dict(zip(cells(rows[0]), cells(row), strict=True)) for row in rows[2:]]
 
 
-@pytest.mark.timeout(200)  # seven seconds of CPU: three servers, a load process and the harness start
+@pytest.mark.timeout(200)  # eight seconds of CPU: four servers, a load process and the harness start
 def test_every_part_runs_on_a_machine_with_two_baselines_and_a_timed_tree(tmp_path):
-    argv = "--budget-s 150 --trees 0 --timed 1 --prompts 2 --bursts 1 --rounds 1 --window-s 0.2 --concurrencies 2"
+    argv = "--budget-s 150 --trees 0 --timed 1 --refused 1 --prompts 2 --bursts 1 --rounds 1 --window-s 0.2"
+    argv += " --concurrencies 2"
     command = [sys.executable, "-m", "benchmarks.sglang", "run", "--out", str(tmp_path / "out"), *argv.split()]
     environment = os.environ | scenario(tmp_path, **(QUICK | {"build": "ddtree_tune"}))
     command += ["--command", "python -m tests.sglang.fake"]
@@ -56,11 +76,22 @@ def test_every_part_runs_on_a_machine_with_two_baselines_and_a_timed_tree(tmp_pa
     assert {one.setting for one in kept.of(Speed)} == {"none", "chain", "16/4 timed"}
     assert all(one.metrics["output_tps"] > 0 for one in kept.of(Speed))
     assert 2 in {one.batch for one in kept.of(Steps)}
+    compared = {(one.setting, one.mode): one for one in kept.of(Compared)}
+    assert set(compared) == {("none", mode) for mode in ("crowd", "long")} | {
+        ("chain", mode) for mode in ("alone", "crowd", "long", "mixed")
+    }
+    assert not any(one.differences for one in compared.values())
+    assert compared["chain", "alone"].tokens_per_step > 1 > (compared["none", "crowd"].tokens_per_step or 0)
+    assert compared["chain", "long"].cached[1] > 2000
+    assert [(one.setting, one.draws) for one in kept.of(Drawn)] == [("chain", 4)]  # the fake knows no n
+    assert {one.setting for one in kept.of(Constrained)} == {"none", "chain"}
+    assert [one.error for one in kept.of(Refused)] == [None]  # and refuses no budget
     lines = list(report.lines(kept))
+    assert table(lines, "### What must not start")[0]["last line"] == "it served"
     assert {row["equal"] for row in table(lines, "by the prefill")} == {"2 of 2"}
     assert len(table(lines, "### 2 at once")) == 2
     logs = subprocess.run(["tar", "tzf", tmp_path / "out" / "logs.tar.gz"], capture_output=True, text=True, check=True)
-    assert len(logs.stdout.split()) == 3
+    assert len(logs.stdout.split()) == 4
 
 
 def test_a_token_that_rounding_does_not_explain_is_named():
@@ -123,14 +154,16 @@ def test_a_cut_line_of_rows_is_left_out(tmp_path):
     assert [one.ids for one in Kept([path]).of(Reply)] == [[1, 2]]
 
 
-def test_steps_in_graphs_are_medians_by_batch_and_few_are_none(tmp_path):
+def test_steps_are_medians_by_batch_apart_from_eager_ones_and_few_are_none(tmp_path):
     path = tmp_path / "steps.jsonl"
-    step = {"graphs": True, "draft_ms": 1.0, "tree_ms": 0.1, "verify_ms": 2.0, "commit_ms": None}
-    lines = [json.dumps(step | {"batch": 8, "draft_ms": at}) for at in range(21)]
-    eager = step | {"batch": 8, "graphs": False}
-    path.write_text("\n".join([*lines, json.dumps(step | {"batch": 7}), json.dumps(eager), '{"batch": 8, "dra']))
-    (row,) = read_steps(path, "8/4", 0)
-    assert (row.batch, row.steps, row.draft_ms, row.verify_ms, row.commit_ms) == (8, 21, 10, 2.0, None)
+    step = {"batch": 8, "graphs": True, "draft_ms": 1.0, "tree_ms": 0.1, "verify_ms": 2.0, "commit_ms": None}
+    lines = [json.dumps(step | {"draft_ms": at}) for at in range(21)]
+    lines += [json.dumps(step | {"graphs": False, "draft_ms": 50.0})] * 20
+    path.write_text("\n".join([*lines, json.dumps(step | {"batch": 7}), '{"batch": 8, "dra']))
+    eager, graphed = read_steps(path, "8/4", 0)
+    assert (graphed.batch, graphed.graphs, graphed.steps) == (8, True, 21)
+    assert (graphed.draft_ms, graphed.verify_ms, graphed.commit_ms) == (10, 2.0, None)
+    assert (eager.batch, eager.graphs, eager.steps, eager.draft_ms) == (8, False, 20, 50)
 
 
 def test_settings_are_dealt_to_all_gpus_with_the_baselines_on_each():
@@ -156,3 +189,36 @@ def test_a_plugin_that_is_not_installed_is_announced_in_a_folder(tmp_path):
     )  # fmt: skip
     pyproject = (ROOT / "pyproject.toml").read_text()
     assert ("ddtree_tune" in found.stdout) == (PLUGINS in pyproject)
+
+
+def test_chi_square_of_equal_samples_is_nothing_and_of_unlike_ones_much():
+    one = Counter({(1, 2, 3): 60, (1, 2, 4): 40, (9, 9, 9): 1})
+    assert chi_square(one, one) == (2, 0.0)
+    cells, distance = chi_square(one, Counter({(1, 2, 3): 40, (1, 2, 4): 60, (8, 8, 8): 1}))
+    assert (cells, distance) == (2, pytest.approx(8.0))
+
+
+def test_what_a_refused_server_said_last_is_its_error():
+    log = "the server ended\nTraceback\nValueError: first\nValueError: budget must be 1\n[17:05:00] bye"
+    assert refused(Served("bad", 0, None, [], None, [], log)).error == "ValueError: budget must be 1"
+
+
+def test_rounding_is_bfloat16s():
+    values = np.array([1.0, 1.00390625, 1.01171875, -3.14159], np.float32)  # the middle two are halfway
+    assert rounded(values).tolist() == [1.0, 1.0, 1.015625, -3.140625]
+
+
+def test_the_kept_figures_are_of_an_h200_and_make_every_table_of_the_page():
+    kept = Kept(sorted(FILE.parent.glob("h200_*.jsonl.zst")))
+    assert {machine.gpu for machine in kept.of(Machine)} == {"NVIDIA H200, 580.159.04"}
+    page = (FILE.parent / "README.md").read_text()
+    rows = [line for line in report.lines(kept) if line.startswith("|")]
+    assert len(rows) > 90
+    assert [row for row in rows if row not in page] == []
+
+
+def test_short_questions_have_a_reference_and_the_long_prompt_has_two_chunks():
+    *questions, long = read(file=CHECK)
+    assert len(questions) == 50
+    assert {len(prompt.reply) for prompt in questions} == {CHECK_TOKENS}
+    assert len(long.ids) > 2 * 1024
