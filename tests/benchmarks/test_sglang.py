@@ -54,7 +54,7 @@ def table(lines, heading):
     return [dict(zip(cells(rows[0]), cells(row), strict=True)) for row in rows[2:]]
 
 
-@pytest.mark.timeout(200)  # eight seconds of CPU: four servers, a load process and the harness start
+@pytest.mark.timeout(200)  # about ten seconds of CPU: four servers, a load process and the harness start
 def test_every_part_runs_on_a_machine_with_two_baselines_and_a_timed_tree(tmp_path):
     argv = "--budget-s 150 --trees 0 --timed 1 --refused 1 --prompts 2 --bursts 1 --rounds 1 --window-s 0.2"
     argv += " --concurrencies 2"
