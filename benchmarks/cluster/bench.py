@@ -129,7 +129,7 @@ def simulate(nodes: int, seconds: float, rounds: int) -> None:
     sweep.connected = connected
     sweep.live_nodes = lambda: {f"{n:08d}": {"sweep_node": 1.0} for n in range(nodes)}
     sweep.delete_stranded = lambda _: None
-    sweep.trial_bundles = lambda _: ([{"CPU": 1, "sweep_node": 1}], "PACK")
+    sweep.trial_bundles = lambda *_: ([{"CPU": 1, "sweep_node": 1}], "PACK")
     sweep.TuneTrial = ScriptedTrial
     with tempfile.TemporaryDirectory() as home:
         notes = Path(home) / "notes"

@@ -1,7 +1,8 @@
 """What a trial reserves, and how many trials a cluster has room for.
 
 A trial holds one ``sweep_node``, a custom resource of which every node has exactly one: that is
-what makes the node exclusive. Where the spec wants its load to come from another machine, the trial
+what makes the node exclusive among sweeps. It also holds all GPUs of its node, so that no other work
+of the cluster gets one. Where the spec wants its load to come from another machine, the trial
 holds one ``load_node`` too, of which a machine for load offers as many as it can serve trials.
 """
 
@@ -26,6 +27,7 @@ _BUNDLES: dict[LoadOn, tuple[dict[str, float], ...]] = {
 """The trial, its load actor and its grader."""
 WORKER_RESOURCES: dict[LoadOn, dict[str, float]] = {"engine_node": {}, "load_nodes": {LOAD_RESOURCE: 0.5}}
 """What a load actor or a grader takes beside its processor."""
+_GPU = "GPU"
 _KIND = "accelerator_type:"
 """How Ray's resources name the GPUs of a node."""
 
@@ -38,7 +40,7 @@ def count_exclusive(resources: Sequence[Mapping[str, float]]) -> int:
 
     Raises:
         PlacementError: a node could be given to two trials, or trials would not compare, because the
-            nodes have different accelerators.
+            nodes have different accelerators, or not as many.
     """
     offers = [offer for offer in resources if NODE_RESOURCE in offer]
     shared = [offer[NODE_RESOURCE] for offer in offers if offer[NODE_RESOURCE] != 1]
@@ -54,6 +56,13 @@ def count_exclusive(resources: Sequence[Mapping[str, float]]) -> int:
             f"the nodes of one sweep must be of one kind, but got {' beside '.join(names)}; "
             f"offer {NODE_RESOURCE} on one kind only, or start a cluster for each"
         )
+    gpus = sorted({offer.get(_GPU, 0.0) for offer in offers})
+    if len(gpus) > 1:
+        found = " beside ".join(f"{one:g}" for one in gpus)
+        raise PlacementError(
+            f"the nodes of one sweep must have as many GPUs each, but got {found}; "
+            f"offer {NODE_RESOURCE} on nodes of one kind only"
+        )
     return len(offers)
 
 
@@ -64,6 +73,8 @@ class Room:
     load_on: LoadOn
     nodes: int
     """Exclusive nodes."""
+    gpus: int = 0
+    """Of each node; 0 where none is up."""
     seats: int | None = None
     """Trials whose load the machines for load can send; None where load comes from the trial's own node."""
 
@@ -79,14 +90,15 @@ class Room:
             PlacementError: see ``count_exclusive``; or the load of one trial could disturb another's server.
         """
         nodes = count_exclusive(resources)
+        gpus = max((int(offer.get(_GPU, 0)) for offer in resources if NODE_RESOURCE in offer), default=0)
         if load_on == "engine_node":
-            return cls(load_on, nodes)
+            return cls(load_on, nodes, gpus)
         if any(NODE_RESOURCE in offer and LOAD_RESOURCE in offer for offer in resources):
             raise PlacementError(
                 f"a node must offer {NODE_RESOURCE} or {LOAD_RESOURCE}, but got one with both: the load of one trial "
                 "would disturb the server of another"
             )
-        return cls(load_on, nodes, sum(int(offer.get(LOAD_RESOURCE, 0)) for offer in resources))
+        return cls(load_on, nodes, gpus, sum(int(offer.get(LOAD_RESOURCE, 0)) for offer in resources))
 
     @property
     def trials(self) -> int:
@@ -110,10 +122,17 @@ def _one_node() -> dict[str, float]:
     return {NODE_RESOURCE: 1, "CPU": sum(bundle["CPU"] for bundle in _BUNDLES["engine_node"])}
 
 
-def trial_bundles(load_on: LoadOn = "engine_node") -> tuple[list[dict[str, float]], str]:
-    """One exclusive node, and room for the trial, its load actor and its grader where they run.
+def trial_bundles(load_on: LoadOn = "engine_node", gpus: int = 0) -> tuple[list[dict[str, float]], str]:
+    """One exclusive node with all its GPUs, and room for the trial, its load actor and its grader where they run.
+
+    Args:
+        load_on: where the load comes from.
+        gpus: of each node.
 
     Returns:
-        Bundles and strategy of a placement group.
+        Bundles and strategy of a placement group; the first bundle is the trial's own.
     """
-    return [dict(bundle) for bundle in _BUNDLES[load_on]], "STRICT_PACK" if load_on == "engine_node" else "PACK"
+    trial, *others = (dict(bundle) for bundle in _BUNDLES[load_on])
+    if gpus:
+        trial[_GPU] = gpus
+    return [trial, *others], "STRICT_PACK" if load_on == "engine_node" else "PACK"

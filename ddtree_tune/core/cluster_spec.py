@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
 
 from ddtree_tune.core.fields import Strict
 
@@ -15,3 +17,5 @@ class ClusterSpec(Strict):
     load_on: LoadOn = "engine_node"
     """``engine_node``: load and grading run beside the server, which listens on loopback alone. ``load_nodes``: on
     nodes that offer ``load_node`` and no ``sweep_node``; the server then listens on its node's address."""
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    """GPUs of each node, all held by its trial; when absent as many as the nodes have that are up at the start."""

@@ -13,7 +13,7 @@ import httpx
 import psutil
 
 RAY = str(Path(sys.executable).with_name("ray"))
-COMMON = ("--block", "--num-gpus=0", "--min-worker-port=0", "--max-worker-port=0")
+COMMON = ("--block", "--min-worker-port=0", "--max-worker-port=0")
 CPUS = 8
 EXCLUSIVE = '{"sweep_node": 1}'
 
@@ -42,6 +42,7 @@ class Machines:
             "--head",
             f"--port={self.gcs.rpartition(':')[2]}",
             f"--num-cpus={CPUS}",
+            "--num-gpus=0",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={dashboard}",
             f"--ray-client-server-port={free_port()}",
@@ -50,12 +51,17 @@ class Machines:
         )
         wait_for(self._answers)
 
-    def join(self, resources=EXCLUSIVE, address="127.0.0.1"):
-        """Start a node, an exclusive one if nothing else is said."""
+    def join(self, resources=EXCLUSIVE, address="127.0.0.1", gpus=0):
+        """Start a node, an exclusive one if nothing else is said; its GPUs are what Ray is told."""
         # A folder of its own, as on a machine of its own: nodes that share one delete each other's working directories.
         apart = f"--temp-dir={self.folder}/{self._joined}"
         node = self._start(
-            f"--address={self.gcs}", f"--num-cpus={CPUS}", f"--resources={resources}", apart, address=address
+            f"--address={self.gcs}",
+            f"--num-cpus={CPUS}",
+            f"--num-gpus={gpus}",
+            f"--resources={resources}",
+            apart,
+            address=address,
         )
         self._joined += 1
         self.nodes.append(node)
@@ -139,7 +145,7 @@ class Machines:
         return process
 
 
-def wait_for(condition, limit_s=60):
+def wait_for(condition, limit_s=120):
     """Poll until something is true, and return it."""
     deadline = time.monotonic() + limit_s
     while not (found := condition()):

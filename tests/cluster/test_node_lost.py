@@ -25,6 +25,8 @@ cluster: {load_on: load_nodes}
 LOAD_IP = "127.0.0.2"
 SERVER_IPS = ("127.0.0.3", "127.0.0.4")
 """Addresses of their own, so that a server on loopback would be seen."""
+GPUS = 2
+"""Of each node, as far as Ray knows."""
 
 
 @pytest.fixture(scope="module")
@@ -34,20 +36,20 @@ def battered(machines, tmp_path_factory):
     (home / "spec.yaml").write_text(SPEC)
     first, second = SERVER_IPS
     machines.join('{"load_node": 2}', LOAD_IP)
-    machines.join(address=first)
+    machines.join(address=first, gpus=GPUS)
     wait_for(lambda: machines.up() == 2)
     driven = Driven("ddtree_tune.run", home / "spec.yaml", "--results", home / "results", address=machines.gcs)
     try:
         driven.says(r"1.00 x no speculation")  # measured alone: two engines share few cores here
-        machines.join(address=second)
+        machines.join(address=second, gpus=GPUS)
         driven.says(r"2 nodes up")
-        hit = driven.says(r"\] (\d+) 8/4/none \| i60 c1: ").group(1)
+        hit = driven.says(r"\] (\d+) 8/4/none(?: on \S+)? \| i60 c1: ").group(1)
         (node,) = [one for one in machines.nodes if engine_of(below(one), hit)]
         engine = engine_of(below(node), hit)
         machines.end(node)
         machines.nodes.remove(node)
         assert not alive([engine])
-        driven.says(rf" {hit} 8/4/none \| failed in load: node_lost: the trial's process must live until its end")
+        driven.says(rf" {hit} 8/4/none(?: on \S+)? \| failed in load: node_lost: the trial's process must live until its end")
         driven.says(r"1 node up")
         wait_for(lambda: len(machines.applications()) == 1)
         assert driven.ends() == 0, driven.text
@@ -55,9 +57,12 @@ def battered(machines, tmp_path_factory):
         driven.close()
     at = {node["node_id"]: node["node_ip"] for node in machines.listed("nodes")}
     actors = [(one["name"].partition("-")[0], at.get(one["node_id"])) for one in machines.listed("actors")]
+    bundles = [
+        bundle["unit_resources"] for one in machines.listed("placement_groups?detail=true") for bundle in one["bundles"]
+    ]
     machines.leave()
     (folder,) = (home / "results").iterdir()
-    return driven.text, Store(str(folder)).read_records(raw=True), hit, at, set(actors)
+    return driven.text, Store(str(folder)).read_records(raw=True), hit, at, set(actors), bundles
 
 
 def below(process):
@@ -65,7 +70,7 @@ def below(process):
 
 
 def test_a_trial_whose_node_dies_is_a_row_and_is_tried_on_another_node(battered):
-    text, records, hit, _, _ = battered
+    text, records, hit, *_ = battered
     assert "Traceback" not in text
     (lost,) = [one for one in records if one.trial_id.startswith(hit)]
     assert lost.failure.failure is FailureClass.NODE_LOST
@@ -79,14 +84,22 @@ def test_a_trial_whose_node_dies_is_a_row_and_is_tried_on_another_node(battered)
     assert lost.node not in {one.node for one in whole if one.config == lost.config}
 
 
+def test_a_trial_holds_the_gpus_of_its_node(battered):
+    *_, bundles = battered
+    trials = [bundle for bundle in bundles if "sweep_node" in bundle]
+    assert trials
+    assert all(trial["sweep_node"] == 1 and trial["GPU"] == GPUS for trial in trials)
+    assert all("GPU" not in bundle for bundle in bundles if "sweep_node" not in bundle)
+
+
 def test_load_and_grading_run_where_the_spec_says(battered):
-    *_, actors = battered
+    *_, actors, _ = battered
     assert {at for kind, at in actors if kind in {"load", "grade"}} == {LOAD_IP}
     assert {at for kind, at in actors if kind == "lease"} <= {*SERVER_IPS, None}
 
 
 def test_the_route_of_the_load_is_kept_and_the_server_binds_its_nodes_address(battered):
-    _, records, _, at, _ = battered
+    _, records, _, at, *_ = battered
     for record in records:
         assert record.plan.host == at[record.node]
         assert record.plan.host in SERVER_IPS

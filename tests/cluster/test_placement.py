@@ -29,6 +29,7 @@ def test_nodes_that_offer_the_resource_count(nodes, count):
     [
         ([H200, B300, B300], "of one kind, but got B300 beside H200"),
         ([PLAIN, B300], "of one kind, but got B300 beside no accelerator"),
+        ([H200, H200 | {"GPU": 4.0}], "as many GPUs each, but got 4 beside 8"),
         ([PLAIN | {"sweep_node": 2.0}], "must offer sweep_node: 1, which makes it exclusive, but got 2 on one"),
     ],
 )
@@ -46,6 +47,16 @@ def test_a_trial_that_cannot_start_has_a_reason():
     needs = "CPU: 1 and sweep_node: 1 free on one node, CPU: 2 and load_node: 1 free on one node"
     assert away.obstacle() == full + needs
     assert Room.of([HEAD, PLAIN], "load_nodes").obstacle().startswith("no node that offers load_node is up")
+
+
+@pytest.mark.parametrize("load_on", ["engine_node", "load_nodes"])
+def test_a_trial_holds_every_gpu_of_its_node(load_on):
+    assert Room.of([HEAD, LOADING, H200, H200], load_on).gpus == 8
+    assert Room.of([HEAD, LOADING], load_on).gpus == 0
+    bundles, _ = trial_bundles(load_on, 8)
+    assert [bundle.get("GPU", 0) for bundle in bundles] == [8] + [0] * (len(bundles) - 1)
+    assert bundles[0]["sweep_node"] == 1
+    assert all("GPU" not in bundle for bundle in trial_bundles(load_on)[0])
 
 
 def test_no_more_trials_run_than_the_machines_for_load_can_serve():
