@@ -87,6 +87,8 @@ def band_winner(
 ) -> Winner:
     """The winner for one number of requests in flight, by the geometric mean over its cells.
 
+    It is launched, so what was measured once does not displace what was measured again.
+
     Args:
         concurrency: requests in flight.
         cells: its cells.
@@ -96,7 +98,9 @@ def band_winner(
     """
     scored = tuple(cell.cell_id for cell in cells if search.output_tps(NO_SPECULATION, cell.cell_id) is not None)
     counted = tuple(cell for cell in scored if search.weights[cell] > 0)
-    return _picked(Winner(counted or scored, None, concurrency), search, finals, unfit)
+    empty = Winner(counted or scored, None, concurrency)
+    repeated = _fastest(finals, finals.arms, empty.cells, unfit)
+    return _picked(empty, search if repeated is None else finals, finals, unfit)
 
 
 def schedule(bands: Iterable[Winner]) -> tuple[Step, ...]:

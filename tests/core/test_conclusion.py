@@ -218,6 +218,15 @@ def test_one_lucky_search_measurement_does_not_displace_a_repeated_winner():
     assert all(one.certainty is Certainty.ONCE and one.vs_none.basis is Basis.SEARCH for one in displaced)
 
 
+def test_what_is_launched_for_a_number_of_users_was_measured_again():
+    other = tree(32, 4, 64)
+    got = conclude([*search({**SPEED, other: 2.5}), *finals(noise=0.01)], SWEEP)
+    assert {one.config for one in got.cells} == {other}
+    assert {one.config for one in got.bands} == {BIG}
+    assert all(one.vs_none.basis is not Basis.SEARCH for one in got.bands)
+    assert {one.config for one in conclude(search({**SPEED, other: 2.5}), SWEEP).bands} == {other}
+
+
 def test_a_flagged_cell_of_the_baseline_is_left_out_of_every_score_and_named():
     def flag(one):
         cells = list(one.cells)
