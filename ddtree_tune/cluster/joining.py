@@ -26,6 +26,8 @@ LOGICAL_CPUS = 8
 """Of an embedded Ray: its CPUs are bookkeeping, the actors of a trial idle most of the time."""
 LISTENS_S = 10.0
 REASON_CHARS = 200
+_REFUSALS = (OSError, OverflowError, RuntimeError, ValueError, RayError)
+"""Nobody there, a port that is none, another version, an address that is none, a token."""
 SERVE_S = 30.0
 """For another sweep's Serve to come up."""
 
@@ -59,6 +61,18 @@ def joined() -> Iterator[None]:
     """Join the cluster that this job belongs to, or start an embedded Ray on loopback."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if _embedded():
+        _embed()
+    else:
+        _join()
+    try:
+        yield
+    finally:
+        ray.shutdown()  # an embedded Serve ends with it
+
+
+def _embed() -> None:
+    """Start a Ray of our own."""
+    try:
         # address="local": without it Ray attaches to whatever cluster its temp folder names, even a dead one.
         ray.init(
             address="local",
@@ -69,12 +83,11 @@ def joined() -> Iterator[None]:
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
         )
-    else:
-        _join()
-    try:
-        yield
-    finally:
-        ray.shutdown()  # an embedded Serve ends with it
+    except _REFUSALS as error:
+        raise PlacementError(
+            f"Ray must be able to start on this machine, but got {_reason(error)}; correct what it names, or set "
+            "RAY_ADDRESS to a cluster"
+        ) from None
 
 
 def _join() -> None:
@@ -85,13 +98,17 @@ def _join() -> None:
         if colon and "/" not in host and port.isdecimal():  # Ray itself tries for minutes where nobody listens
             socket.create_connection((host.strip("[]"), int(port)), LISTENS_S).close()
         ray.init(logging_level=logging.ERROR, log_to_driver=False)
-    except (OSError, OverflowError, RuntimeError, ValueError, RayError) as error:  # nobody, version, address, token
-        reason = " ".join(str(error.__cause__ or error).split())
+    except _REFUSALS as error:
         raise PlacementError(
             f"RAY_ADDRESS must name a running cluster of Ray {ray.__version__} that lets this machine in, but got "
-            f"{address}: {reason[:REASON_CHARS]}; start the cluster, correct the address, give its "
+            f"{address}: {_reason(error)}; start the cluster, correct the address, give its "
             "token, or unset RAY_ADDRESS for an embedded Ray"
         ) from None
+
+
+def _reason(error: BaseException) -> str:
+    """What Ray says, in one line."""
+    return " ".join(str(error.__cause__ or error).split())[:REASON_CHARS]
 
 
 def _start_serve() -> None:
