@@ -1,10 +1,13 @@
 """What the product wrote on one H200 with stock SGLang 0.5.17 and the shipped pair, and what of it the fake repeats."""
 
 import gzip
+import shutil
 from pathlib import Path
 
 import pytest
 
+import ddtree_tune
+from ddtree_tune.cli import main
 from ddtree_tune.core.dialects import overridden
 from ddtree_tune.core.engine import Algorithm
 from ddtree_tune.core.errors import FailureClass
@@ -102,3 +105,18 @@ def test_a_sweep_with_the_plugin_passed_every_gate():
         assert "DDTREE first step: 1 requests, drafter in graph True" in log("sweep", record.trial_id)
     widest = {record.config.budget: record.cells[0].metrics.accept_len for record in trees if record.config.topk == 4}
     assert widest[8] < widest[16] < widest[32]
+
+
+def test_a_sweep_of_a_gpu_has_its_report_and_its_tables(tmp_path, capsys):
+    folder = tmp_path / "sweep"
+    shutil.copytree(KEPT / "sweep", folder)
+    assert main(["report", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "Run the plain chain: no tree is faster by more than 1 %" in said
+    page = (folder / "report.html").read_text()
+    assert "NVIDIA H200 143771 MiB" in page
+    assert "Energy per output token" in page
+    assert "--speculative-algorithm DFLASH" in (folder / "winner.sh").read_text()
+    cells = ddtree_tune.load(folder).cells
+    assert cells.num_rows == 18
+    assert all(0 < joules < 1 for joules in cells["joules_per_token"].to_pylist())
