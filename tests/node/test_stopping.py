@@ -129,7 +129,7 @@ def test_a_stopped_trial_teaches_where_not_to_go():
     searched = [one for one in told if one.proposal.origin is Origin.SEARCH]
     half = len(searched) // 2
     early, late = ([surface(one.config) for one in part] for part in (searched[:half], searched[half:]))
-    assert np.mean(late) > np.mean(early)
+    assert np.median(late) > np.median(early)  # one far look is no forgetting
 
 
 def test_the_true_best_is_hardly_ever_stopped():
