@@ -35,6 +35,7 @@ def battered(machines, tmp_path_factory):
     home = tmp_path_factory.mktemp("halved")
     (home / "spec.yaml").write_text(SPEC)
     first, second = SERVER_IPS
+    machines.leave()
     machines.join('{"load_node": 2}', LOAD_IP)
     machines.join(address=first, gpus=GPUS)
     wait_for(lambda: machines.up() == 2)
