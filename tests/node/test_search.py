@@ -13,7 +13,7 @@ from ddtree_tune.core.record import CellResult, Origin, TrialStatus
 from ddtree_tune.core.search_spec import FinalSpec
 from ddtree_tune.core.spec import Point
 from ddtree_tune.node.search import Study
-from tests.builders import CHAIN, DIALECT, NONE, attempts, record, spec, surface, tree
+from tests.builders import CHAIN, DIALECT, NONE, SPEC, attempts, record, spec, surface, tree
 
 
 def measured(sweep, proposal):
@@ -92,7 +92,7 @@ SAMPLERS = ["surrogate", "tpe", pytest.param("gp", marks=NEEDS_TORCH), "nsga2", 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_every_sampler_covers_a_small_space_exactly_once_and_then_ends(sampler):
-    sweep = spec(sampler=sampler, trials=200)
+    sweep = spec(SPEC.replace("[4, 8, 16, 32]", "[4, 8]"), sampler=sampler, trials=200)
     study = Study(sweep, DIALECT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -100,7 +100,7 @@ def test_every_sampler_covers_a_small_space_exactly_once_and_then_ends(sampler):
     searched = [one.config.config_id for one in asked if one.origin in {Origin.SEED, Origin.SEARCH}]
     listed = {
         DIALECT.canonical(tree(budget, topk, window)).config_id
-        for budget in (4, 8, 16, 32)
+        for budget in (4, 8)
         for topk in (1, 2, 4)
         for window in (64, None)
     }
