@@ -13,6 +13,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+import ddtree_tune
 from ddtree_tune.cluster.gauges import GAUGES
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import Origin, TrialStatus
@@ -77,6 +78,11 @@ def schemas(folder):
         table: {str(pq.read_schema(file)) for file in (folder / table).glob("*.parquet")}
         for table in ("trials", "cells", "requests", "attempts")
     }
+
+
+def files(folder):
+    """What lies in a results folder whatever its answer is."""
+    return {one.name for one in folder.iterdir()} - {"winner.sh", "winner.yaml"}
 
 
 def measured(folder):
@@ -149,7 +155,10 @@ def test_a_submitted_sweep_measures_what_an_embedded_one_does(submitted, embedde
     assert len(measured(folder)) == 3
     assert schemas(folder) == schemas(embedded)
     assert all(len(found) == 1 for found in schemas(folder).values())
-    assert {one.name for one in folder.iterdir()} == {one.name for one in embedded.iterdir()}
+    assert files(folder) == files(embedded)
+    for one in (folder, embedded):  # on a machine this busy a sweep may end without an answer
+        assert (one / "winner.sh").exists() == (one / "winner.yaml").exists()
+        assert (one / "winner.sh").exists() == (ddtree_tune.load(one).conclusion().best is not None)
 
 
 def test_nodes_that_join_later_are_used_and_each_holds_one_trial(submitted):

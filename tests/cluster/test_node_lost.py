@@ -25,6 +25,8 @@ cluster: {load_on: load_nodes}
 LOAD_IP = "127.0.0.2"
 SERVER_IPS = ("127.0.0.3", "127.0.0.4")
 """Addresses of their own, so that a server on loopback would be seen."""
+KEPT_BY_RAY = (("actors", "actor_id"), ("placement_groups?detail=true", "placement_group_id"))
+"""What a head still lists of sweeps that have ended."""
 GPUS = 2
 """Of each node, as far as Ray knows."""
 
@@ -36,6 +38,7 @@ def battered(machines, tmp_path_factory):
     (home / "spec.yaml").write_text(SPEC)
     first, second = SERVER_IPS
     machines.leave()
+    earlier = {one[name] for kind, name in KEPT_BY_RAY for one in machines.listed(kind)}
     machines.join('{"load_node": 2}', LOAD_IP)
     machines.join(address=first, gpus=GPUS)
     wait_for(lambda: machines.up() == 2)
@@ -57,10 +60,9 @@ def battered(machines, tmp_path_factory):
     finally:
         driven.close()
     at = {node["node_id"]: node["node_ip"] for node in machines.listed("nodes")}
-    actors = [(one["name"].partition("-")[0], at.get(one["node_id"])) for one in machines.listed("actors")]
-    bundles = [
-        bundle["unit_resources"] for one in machines.listed("placement_groups?detail=true") for bundle in one["bundles"]
-    ]
+    listed, groups = ([one for one in machines.listed(kind) if one[name] not in earlier] for kind, name in KEPT_BY_RAY)
+    actors = [(one["name"].partition("-")[0], at.get(one["node_id"])) for one in listed]
+    bundles = [bundle["unit_resources"] for one in groups for bundle in one["bundles"]]
     machines.leave()
     (folder,) = (home / "results").iterdir()
     return driven.text, Store(str(folder)).read_records(raw=True), hit, at, set(actors), bundles
