@@ -11,7 +11,6 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
@@ -22,7 +21,7 @@ from ddtree_tune.cluster.serve import EngineApp, ServedEngine
 from ddtree_tune.core.errors import EngineError, FailureClass, StoreError
 from ddtree_tune.core.stats import geometric_mean
 from ddtree_tune.node.engine import refuse_faked
-from ddtree_tune.node.fingerprint import fingerprint
+from ddtree_tune.node.fingerprint import ThisNode
 from ddtree_tune.node.gpus import GpuWatch
 from ddtree_tune.node.sockets import wait_free
 from ddtree_tune.trial import TrialEvent, World, run_trial
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from ddtree_tune.core.dialects import Dialect
-    from ddtree_tune.core.record import Fingerprint, Proposal, TrialRecord
+    from ddtree_tune.core.record import Proposal, TrialRecord
     from ddtree_tune.core.spec import SweepSpec
 
 EVENT = "event"
@@ -44,19 +43,6 @@ HOLD_S = 3.0
 """Between two looks at a node that is quarantined."""
 PROPOSAL = "proposal"
 """Key of a trial's Proposal in its Tune configuration."""
-
-
-class _ThisNode:
-    """``ports.Node`` of the machine that the trial runs on."""
-
-    def fingerprint(self) -> Fingerprint:
-        return fingerprint()
-
-    def now_s(self) -> float:
-        return time.monotonic()
-
-    def utc(self) -> str:
-        return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _dirt(gpus: GpuWatch, left: TrialRecord) -> str | None:
@@ -160,5 +146,5 @@ class TuneTrial(tune.Trainable):
 
     def _begin(self, proposal: Proposal) -> Generator[TrialEvent, None, None]:
         engine = ServedEngine(self._app, name=f"trial-{proposal.trial_id}")
-        world = World(engine, self._loader, self._grader, _ThisNode(), self._sink, self._gpus)
+        world = World(engine, self._loader, self._grader, ThisNode(), self._sink, self._gpus)
         return run_trial(self._spec, self._dialect, proposal, world)

@@ -6,6 +6,8 @@ import os
 import platform
 import shutil
 import subprocess
+import time
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,22 @@ def fingerprint() -> Fingerprint:
         load_average=round(os.getloadavg()[0], 2),
         blas=_blas(),
     )
+
+
+class ThisNode:
+    """``ports.Node`` of this machine."""
+
+    def fingerprint(self) -> Fingerprint:
+        """See ``ports.Node``."""
+        return fingerprint()
+
+    def now_s(self) -> float:
+        """See ``ports.Node``."""
+        return time.monotonic()
+
+    def utc(self) -> str:
+        """See ``ports.Node``."""
+        return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _processor() -> str:

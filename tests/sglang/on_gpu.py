@@ -16,7 +16,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from ddtree_tune.core.record import Origin, Proposal
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.apart import LoaderProcess
 from ddtree_tune.node.engine import NodeEngine
-from ddtree_tune.node.fingerprint import fingerprint
+from ddtree_tune.node.fingerprint import ThisNode, fingerprint
 from ddtree_tune.node.gpus import GpuWatch
 from ddtree_tune.node.grader import NodeGrader
 from ddtree_tune.node.store import Store
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.coding import Attempt
     from ddtree_tune.core.engine import Endpoint
-    from ddtree_tune.core.record import Fingerprint, TrialRecord
+    from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.ports import Check
 
 BLOCK_SIZE = 16
@@ -77,19 +76,6 @@ class _Grader:
         return self._grader.run(endpoint)
 
 
-class _Node:
-    """This machine."""
-
-    def fingerprint(self) -> Fingerprint:
-        return fingerprint()
-
-    def now_s(self) -> float:
-        return time.monotonic()
-
-    def utc(self) -> str:
-        return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 @dataclass
 class Bench:
     """One results folder that fills."""
@@ -118,7 +104,7 @@ class Bench:
             LoaderProcess(self.spec.load, seed=0, stall_s=self.spec.engine.stall_s) as loader,
             GpuWatch(release_s=self.spec.engine.release_s) as gpus,
         ):
-            world = World(engine, loader, _Grader(self.spec), _Node(), self.store, gpus)
+            world = World(engine, loader, _Grader(self.spec), ThisNode(), self.store, gpus)
             for event in run_trial(self.spec, self.dialect, proposal, world):
                 print(
                     f"[{time.monotonic() - begun:6.1f} s] {self.name} {config.label}",
