@@ -105,6 +105,22 @@ class Room:
         """How many can run at a time."""
         return self.nodes if self.seats is None else min(self.nodes, self.seats)
 
+    def gpus_held(self, asked: int | None) -> int:
+        """GPUs that a trial reserves.
+
+        Args:
+            asked: by the spec; as many as a node has when None.
+
+        Raises:
+            PlacementError: the nodes that are up have another number.
+        """
+        if asked is not None and self.nodes and asked != self.gpus:
+            raise PlacementError(
+                f"cluster.gpus must be what every node has, all held by its trial, but got {asked} where the nodes "
+                f"have {self.gpus}; correct it or leave it out"
+            )
+        return self.gpus if asked is None else asked
+
     def obstacle(self) -> str:
         """Why no trial can start, as far as these numbers say."""
         if self.nodes == 0:
@@ -113,13 +129,17 @@ class Room:
             return f"no node that offers {LOAD_RESOURCE} is up, and cluster.load_on is load_nodes"
         needs = (
             " and ".join(f"{name}: {amount:g}" for name, amount in bundle.items()) + " free on one node"
-            for bundle in ([_one_node()] if self.seats is None else _BUNDLES[self.load_on])
+            for bundle in self._needs()
         )
         return f"{self.nodes} node{'s' * (self.nodes > 1)} up, and none has room: a trial needs {', '.join(needs)}"
 
-
-def _one_node() -> dict[str, float]:
-    return {NODE_RESOURCE: 1, "CPU": sum(bundle["CPU"] for bundle in _BUNDLES["engine_node"])}
+    def _needs(self) -> list[dict[str, float]]:
+        """What must be free, node by node."""
+        bundles, _ = trial_bundles(self.load_on, self.gpus)
+        if self.seats is not None:
+            return bundles
+        trial, *others = bundles
+        return [{NODE_RESOURCE: 1, **trial, "CPU": trial["CPU"] + sum(bundle["CPU"] for bundle in others)}]
 
 
 def trial_bundles(load_on: LoadOn = "engine_node", gpus: int = 0) -> tuple[list[dict[str, float]], str]:

@@ -187,10 +187,8 @@ def run_sweep(
         searcher = StudySearcher(study, nodes)
         driver = _Driver(spec.name, store, progress, searcher, spec.cluster.load_on)
         parametrised = tune.with_parameters(TuneTrial, spec=spec, dialect=dialect, store=store_actor(store))
-        gpus = spec.cluster.gpus
-        if gpus is None:
-            gpus = Room.of(list(live_nodes().values()), spec.cluster.load_on).gpus
-        bundles, strategy = trial_bundles(spec.cluster.load_on, gpus)
+        room = Room.of(list(live_nodes().values()), spec.cluster.load_on)
+        bundles, strategy = trial_bundles(spec.cluster.load_on, room.gpus_held(spec.cluster.gpus))
         trainable = tune.with_resources(parametrised, tune.PlacementGroupFactory(bundles, strategy=strategy))
         trainable.__qualname__ = TuneTrial.__name__  # what the dashboard calls its actors
         # Tune's own state lies apart until all is over. Beside the results it would share their full disk,

@@ -49,6 +49,19 @@ def test_a_trial_that_cannot_start_has_a_reason():
     assert Room.of([HEAD, PLAIN], "load_nodes").obstacle().startswith("no node that offers load_node is up")
 
 
+def test_gpus_that_somebody_else_holds_are_among_the_reasons():
+    assert "sweep_node: 1 and CPU: 3 and GPU: 8 free on one node" in Room.of([HEAD, H200], "engine_node").obstacle()
+    assert "CPU: 1 and sweep_node: 1 and GPU: 8 free" in Room.of([LOADING, H200], "load_nodes").obstacle()
+
+
+def test_a_spec_that_names_another_number_of_gpus_is_refused_before_a_trial_waits_for_ever():
+    room = Room.of([HEAD, H200], "engine_node")
+    assert room.gpus_held(None) == room.gpus_held(8) == 8
+    assert Room.of([HEAD], "engine_node").gpus_held(4) == 4  # nodes that come later
+    with pytest.raises(PlacementError, match=r"cluster.gpus must be what every node has, .* but got 4 where .* have 8"):
+        room.gpus_held(4)
+
+
 @pytest.mark.parametrize("load_on", ["engine_node", "load_nodes"])
 def test_a_trial_holds_every_gpu_of_its_node(load_on):
     assert Room.of([HEAD, LOADING, H200, H200], load_on).gpus == 8
