@@ -176,12 +176,15 @@ class Agenda:
     def ranking(self) -> tuple[EngineConfig, ...]:
         """The complete settings that may be recommended, the one that is believed to be best first.
 
-        Finals tell of noise and step times too, but do not change who is in them.
+        With several goals those that no other is believed to beat at all of them come first. Finals
+        tell of noise and step times too, but do not change who is in them.
         """
         beliefs = self.beliefs(finals=False)
         believed = beliefs.ranked()
         feasible = [config for config, one in beliefs.seen if one.feasible and config in believed]
-        return tuple(sorted(feasible, key=lambda config: (-believed[config], size_key(config))))
+        fastest = tuple(sorted(feasible, key=lambda config: (-believed[config], size_key(config))))
+        goals = len(self._spec.objective.goals)
+        return beliefs.compromises(fastest, goals) if goals > 1 else fastest
 
     def _finals(self) -> tuple[Slot, ...]:
         """The finals' slots, once the search is over; every other round in reverse, so that drift cancels."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.conclusion import Conclusion, Row, Setting
     from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.front import Compromise
     from ddtree_tune.core.measurements import Gain
     from ddtree_tune.core.plan import Plan
     from ddtree_tune.core.price import PriceSpec
@@ -48,6 +49,7 @@ def answer_fields(
         "settings": [_setting(one) for one in conclusion.settings],
         "cells": [_winner(one, price) | {"cell_id": one.cells[0], "context": one.context} for one in conclusion.cells],
         "bands": [_winner(one, price) for one in conclusion.bands],
+        "front": [_compromise(one) for one in conclusion.front],
         "schedule": [{"least": step.least, **(_config(step.config) or {})} for step in schedule(conclusion.bands)],
         "trials": [_trial(row) for row in conclusion.rows],
         "node_hours": seconds / 3600,
@@ -106,6 +108,18 @@ def _winner(one: Winner, price: PriceSpec | None) -> dict[str, Any]:
         "per_million": price.per_million(one.output_tps) if price and one.output_tps else None,
         "x_no_speculation": _gain(one.vs_none),
         "x_plain_chain": _gain(one.vs_chain),
+        "certainty": one.certainty,
+        "rival": one.rival.label if one.rival else None,
+    }
+
+
+def _compromise(one: Compromise) -> dict[str, Any]:
+    return {
+        **(_config(one.config) or {}),
+        "x_no_speculation": _gain(one.speedup),
+        **{f"{goal.value}_x_no_speculation": _gain(gain) for goal, gain in one.latencies},
+        "passed": one.solved.passed if one.solved else None,
+        "attempted": one.solved.attempted if one.solved else None,
         "certainty": one.certainty,
         "rival": one.rival.label if one.rival else None,
     }

@@ -3,17 +3,20 @@
 A complete trial tells a score, with the noise of its own intervals and of whole trials. One that
 was stopped tells the score of its first cells, from which the matrix is guessed as complete trials
 did beside their own first cells, and is believed so much less. A failure and a broken limit tell
-where not to go.
+where not to go. With several goals each has beliefs of its own, and the next setting is chosen by a
+blend of them.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ddtree_tune.core.frontier import undominated
+from ddtree_tune.core.goals import blended, ends_first
 from ddtree_tune.core.noise import DRIFT
 from ddtree_tune.core.objective import Verdict
 from ddtree_tune.core.rungs import Rest
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.objective import Observation
     from ddtree_tune.core.space import Space
+
+
+SPREAD = 0.4
+"""Range of a blended score, for which the surrogate's amplitudes are made: the log scores of a wide space."""
 
 
 class Foresight(Protocol):
@@ -48,6 +55,43 @@ class Beliefs:
     drift: float = DRIFT
     """Deviation of a whole trial's log score."""
     foresight: Foresight | None = None
+
+    def of_goal(self, at: int) -> Beliefs:
+        """What is believed of one of the goals instead of the speed.
+
+        Args:
+            at: which of the goals beside speed.
+        """
+        seen = [
+            (config, replace(one, value=one.others[at].log, deviation=one.others[at].deviation))
+            for config, one in self.seen
+            if one.value is not None
+        ]
+        return replace(self, seen=seen, foresight=None)
+
+    def blended(self, shares: NDArray[np.float64]) -> Beliefs:
+        """What is believed of one score made from all goals; all of the noise is in it.
+
+        Args:
+            shares: (goals,) float64, weights that add up to 1, speed's first.
+        """
+        complete = [(config, one) for config, one in self.seen if one.value is not None]
+        told = [(Estimate(one.value or 0.0, one.deviation), *one.others) for _, one in complete]
+        values = np.asarray([[goal.log for goal in row] for row in told]).reshape(len(told), len(shares))
+        noises = np.asarray([[math.hypot(goal.deviation, self.drift) for goal in row] for row in told])
+        scores = blended(values, noises.reshape(values.shape), shares, SPREAD)
+        known = {
+            config: Estimate(*score)
+            for (config, _), *score in zip(complete, *map(np.ndarray.tolist, scores), strict=True)
+        }
+        seen = [
+            (
+                config,
+                replace(one, value=known[config].log, deviation=known[config].deviation) if config in known else one,
+            )
+            for config, one in self.seen
+        ]
+        return replace(self, seen=seen, drift=0.0, foresight=None)
 
     @property
     def rest(self) -> Rest:
@@ -91,6 +135,22 @@ class Beliefs:
         means = dict(zip(placed, believed(told, self.space.columns(), self._foretold(placed, (), ())), strict=True))
         complete = [config for config, one in self.seen if one.value is not None]
         return {config: float(means.get(config, scores[config].log)) for config in complete}
+
+    def compromises(self, among: Sequence[EngineConfig], goals: int) -> tuple[EngineConfig, ...]:
+        """Complete settings with those first that no other is believed to beat at every goal.
+
+        Args:
+            among: the settings, the fastest first.
+            goals: how many there are, speed included.
+
+        Returns:
+            All of them: the best at each goal, then what lies between, then what is beaten, the fastest first.
+        """
+        sides = [self.ranked(), *(self.of_goal(at).ranked() for at in range(goals - 1))]
+        values = np.asarray([[side[config] for side in sides] for config in among]).reshape(len(among), goals)
+        kept = np.flatnonzero(undominated(values)).tolist()
+        first = [among[kept[at]] for at in ends_first(values[kept])]
+        return (*first, *(config for config in among if config not in first))
 
     def _told(self, running: Iterable[EngineConfig]) -> tuple[tuple[EngineConfig, ...], Told]:
         """The settings that have a score and a place, and everything as the surrogate takes it."""

@@ -8,15 +8,16 @@ them is named. Nothing is filled in: what was not measured is absent.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding_result import CodingResult, coding_results
 from ddtree_tune.core.coherence import judged
-from ddtree_tune.core.errors import Blame, blame
+from ddtree_tune.core.fitness import breaking, slow, unfit
+from ddtree_tune.core.front import Compromise, compromises
 from ddtree_tune.core.measurements import Gain, Measurements
-from ddtree_tune.core.objective import BEHIND, Broken, Verdict, Yardstick, broken, failure_class, observe
+from ddtree_tune.core.objective import BEHIND, Broken, failure_class
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.rungs import standing
 from ddtree_tune.core.space import size_key
@@ -114,6 +115,8 @@ class Conclusion:
     """The cells that the scores are taken over."""
     coding: tuple[CodingResult, ...]
     """One per setting that was evaluated, no speculation first."""
+    front: tuple[Compromise, ...]
+    """How the settings that may be run do at several goals, those on the front first; empty with one goal."""
     rows: tuple[Row, ...]
     """One per trial, in the order of asking."""
     why: str | None = None
@@ -130,18 +133,18 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     ordered = judged(sorted(records, key=lambda one: one.trial_id))
     weights = spec.weights()
     search, finals = Measurements.of_search(ordered, weights), Measurements.of_finals(ordered, weights)
-    unfit, slow = _unfit(ordered, spec), _slow(ordered, spec)
+    barred, late = unfit(ordered, spec), slow(ordered, spec)
     coding = coding_results(ordered)
     rows = tuple(_row(record, ordered, weights) for record in ordered)
     cells = spec.load.cells()
-    winners = tuple(cell_winner(cell, search, finals, unfit | _breaking(slow, [cell])) for cell in cells)
+    winners = tuple(cell_winner(cell, search, finals, barred | breaking(late, [cell])) for cell in cells)
     bands = tuple(
-        band_winner(users, mine, search, finals, unfit | _breaking(slow, mine)) for users, mine in _by_users(cells)
+        band_winner(users, mine, search, finals, barred | breaking(late, mine)) for users, mine in _by_users(cells)
     )
-    unfit |= {config for config, limits in slow.items() if limits}
-    table = finals if _trees(finals, unfit) else search
+    barred |= {config for config, limits in late.items() if limits}
+    table = finals if _trees(finals, barred) else search
     each = (
-        _setting(config, ordered, table, coding, slow[config], feasible=config not in unfit) for config in table.arms
+        _setting(config, ordered, table, coding, late[config], feasible=config not in barred) for config in table.arms
     )
     settings = tuple(sorted(each, key=lambda one: (-(one.vs_none.ratio if one.vs_none else 0.0), size_key(one.config))))
     best = _best([one for one in settings if one.feasible])
@@ -156,6 +159,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         bands=bands,
         compared=table.compared,
         coding=coding,
+        front=compromises(ordered, spec, table.basis, [one.config for one in settings if one.feasible], coding),
         rows=rows,
         why=None if found else _why_nothing(ordered, table, settings),
     )
@@ -189,38 +193,6 @@ def _trees(table: Measurements, unfit: frozenset[EngineConfig]) -> list[EngineCo
     """Searched settings that the table compares with no speculation."""
     trees = [arm for arm in table.arms if arm not in BASELINES and arm not in unfit]
     return [arm for arm in trees if table.gain(arm, NO_SPECULATION) is not None]
-
-
-def _unfit(records: Sequence[TrialRecord], spec: SweepSpec) -> frozenset[EngineConfig]:
-    """Configurations that the engine refused or broke under, or that violate a constraint.
-
-    Of failures that may be chance the first is none; see ``agenda``.
-    """
-    plain = [record for record in records if record.config == NO_SPECULATION]
-    yardstick = replace(Yardstick.of(spec, plain), limits={})
-    seen = ((record, observe(record, yardstick)) for record in records)
-    unfit: set[EngineConfig] = set()
-    doubted: set[EngineConfig] = set()
-    for record, one in seen:
-        if one.verdict is Verdict.LOST or one.feasible:
-            continue
-        failure = failure_class(record)
-        chance = failure is not None and blame(failure) is Blame.NOBODY and record.config not in doubted
-        (doubted if chance else unfit).add(record.config)
-    return frozenset(unfit - {NO_SPECULATION})
-
-
-def _slow(records: Sequence[TrialRecord], spec: SweepSpec) -> dict[EngineConfig, tuple[Broken, ...]]:
-    """The latency limits that each configuration does not keep, no speculation too: a user waits for either."""
-    limits = {cell.cell_id: spec.objective.limits(cell) for cell in spec.load.cells()}
-    configs = dict.fromkeys(record.config for record in records)
-    return {config: broken([one for one in records if one.config == config], limits) for config in configs}
-
-
-def _breaking(slow: Mapping[EngineConfig, Iterable[Broken]], cells: Iterable[Cell]) -> frozenset[EngineConfig]:
-    """Configurations that do not keep a limit in one of some cells."""
-    ids = {cell.cell_id for cell in cells}
-    return frozenset(config for config, limits in slow.items() if any(one.cell_id in ids for one in limits))
 
 
 def _by_users(cells: Iterable[Cell]) -> list[tuple[int, list[Cell]]]:

@@ -1,4 +1,4 @@
-"""Throughputs of many trials side by side: settings by rounds by cells.
+"""What many trials measured side by side: settings by rounds by cells.
 
 The search is one round, each setting once and at its own time; the finals are several, in which
 every finalist and every baseline is measured side by side. Comparisons are made inside a round.
@@ -15,7 +15,7 @@ import numpy as np
 
 from ddtree_tune.core.inference import contrast
 from ddtree_tune.core.record import Origin
-from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates
+from ddtree_tune.core.speedup import NO_SPECULATION, pooled_rates, rates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.goals import Quantity
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.stats import Interval
 
@@ -55,45 +56,51 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """A table of throughputs."""
+    """A table of one quantity of which more is better: throughputs, if nothing else is said."""
 
     basis: Basis
     arms: tuple[EngineConfig, ...]
     cells: tuple[str, ...]
     """In the order of the matrix."""
     logs: NDArray[np.float64]
-    """(arms, rounds, cells) float64: log of output_tps; NaN where there is no scored one."""
+    """(arms, rounds, cells) float64: log of the quantity; NaN where there is no scored one."""
     weights: Mapping[str, float]
     """How much each cell counts."""
 
     @classmethod
-    def of_search(cls, records: Sequence[TrialRecord], weights: Mapping[str, float]) -> Measurements:
+    def of_search(
+        cls, records: Sequence[TrialRecord], weights: Mapping[str, float], of: Quantity = rates
+    ) -> Measurements:
         """Everything but the finals, as one round; the median where one was measured twice.
 
         Args:
             records: of the sweep.
             weights: how much each cell counts, in the order of the matrix.
+            of: the quantity.
         """
         cells = tuple(weights)
         searched = [record for record in records if record.proposal.origin is not Origin.FINAL]
         arms = tuple(dict.fromkeys(record.config for record in searched))
-        logs = [[_logs(pooled_rates(searched, arm), cells)] for arm in arms]
+        logs = [[_logs(pooled_rates(searched, arm, of), cells)] for arm in arms]
         return cls(Basis.SEARCH, arms, cells, _array(logs, len(arms), 1, len(cells)), weights)
 
     @classmethod
-    def of_finals(cls, records: Sequence[TrialRecord], weights: Mapping[str, float]) -> Measurements:
+    def of_finals(
+        cls, records: Sequence[TrialRecord], weights: Mapping[str, float], of: Quantity = rates
+    ) -> Measurements:
         """The finals; the median where a round measured something twice.
 
         Args:
             records: of the sweep.
             weights: how much each cell counts, in the order of the matrix.
+            of: the quantity.
         """
         cells = tuple(weights)
         finals = [record for record in records if record.proposal.origin is Origin.FINAL]
         arms = tuple(dict.fromkeys(record.config for record in finals))
         turns = range(1 + max((record.proposal.round for record in finals), default=-1))
         rounds = [[record for record in finals if record.proposal.round == turn] for turn in turns]
-        logs = [[_logs(pooled_rates(measured, arm), cells) for measured in rounds] for arm in arms]
+        logs = [[_logs(pooled_rates(measured, arm, of), cells) for measured in rounds] for arm in arms]
         return cls(Basis.FINALS, arms, cells, _array(logs, len(arms), len(rounds), len(cells)), weights)
 
     @property
@@ -136,8 +143,8 @@ class Measurements:
         return float(np.exp(np.median(known))) if len(known) else None
 
 
-def _logs(tps: dict[str, float], cells: Sequence[str]) -> list[float]:
-    return [math.log(tps[cell]) if cell in tps else math.nan for cell in cells]
+def _logs(values: dict[str, float], cells: Sequence[str]) -> list[float]:
+    return [math.log(values[cell]) if cell in values else math.nan for cell in cells]
 
 
 def _array(logs: list[list[list[float]]], *shape: int) -> NDArray[np.float64]:

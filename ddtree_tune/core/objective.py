@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.coding import count_outcomes, latest, served
 from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.errors import INFRASTRUCTURE, FailureClass
+from ddtree_tune.core.goals import LATENCIES, base_quantities, latency_gain, pass_gain
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION, log_score, pooled_rates, speedup
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from ddtree_tune.core.coding import PassRate
     from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.objective_spec import Goal
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
     from ddtree_tune.core.step_time import Estimate
@@ -63,6 +65,10 @@ class Yardstick:
     """Seconds by cell and summary that the 95th percentile may not exceed."""
     first: frozenset[str]
     """The cells that come first; empty where trials run whole."""
+    others: tuple[Goal, ...]
+    """What a setting is to be good at beside speed."""
+    base_quick: Mapping[Goal, Mapping[str, float]]
+    """One over the 95th percentile of no speculation, by goal of latency and cell."""
 
     @classmethod
     def of(cls, spec: SweepSpec, plain: Sequence[TrialRecord]) -> Yardstick:
@@ -79,6 +85,8 @@ class Yardstick:
             weights=spec.weights(),
             limits={cell.cell_id: spec.objective.limits(cell) for cell in spec.load.cells()},
             first=frozenset(cell.cell_id for cell in spec.load.first_cells()),
+            others=spec.objective.others,
+            base_quick=base_quantities(plain, spec.objective.others),
         )
 
     @property
@@ -99,6 +107,8 @@ class Observation:
     """Of the value, by the trial's own intervals."""
     first: Estimate | None = None
     """Logarithm of the speed-up over the cells that come first."""
+    others: tuple[Estimate, ...] = ()
+    """How it does at each further goal, see `goals`; complete where there is a value."""
     constraints: tuple[tuple[str, float], ...] = ()
     """(name, by how much it is violated): above 0 is a violation."""
     reason: str | None = None
@@ -151,7 +161,19 @@ def observe(record: TrialRecord, yardstick: Yardstick) -> Observation:
     if score is None:
         reason = speedup(record, yardstick.base, yardstick.weights).reason
         return Observation(Verdict.UNSCORED, first=first, constraints=constraints, reason=reason)
-    return Observation(Verdict.MEASURED, score.log, score.deviation, first, constraints)
+    others = {goal: _gain(record, goal, yardstick) for goal in yardstick.others}
+    unknown = [goal.value for goal, gain in others.items() if gain is None]
+    if unknown:
+        return Observation(Verdict.UNSCORED, first=first, constraints=constraints, reason=f"no {unknown[0]} is known")
+    known = tuple(gain for gain in others.values() if gain is not None)
+    return Observation(Verdict.MEASURED, score.log, score.deviation, first, known, constraints)
+
+
+def _gain(record: TrialRecord, goal: Goal, yardstick: Yardstick) -> Estimate | None:
+    """How a trial does at a goal beside speed; None where that is not known."""
+    if goal in LATENCIES:
+        return latency_gain(record, goal, yardstick.base_quick[goal], yardstick.weights)
+    return pass_gain(record.pass_rate, yardstick.base_pass_rate)
 
 
 @dataclass(frozen=True, slots=True)

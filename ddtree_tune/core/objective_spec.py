@@ -1,10 +1,11 @@
-"""What a sweep is to be good at: how much each cell counts, and what a user must not wait for."""
+"""What a sweep is to be good at: which goals, how much each cell counts, and what a user must not wait for."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ddtree_tune.core.fields import Positive, Seconds, Strict
 
@@ -15,6 +16,19 @@ if TYPE_CHECKING:
 
 P95_REQUESTS = 20
 """Requests without which a 95th percentile is not known, see `stats.percentile`."""
+
+
+class Goal(StrEnum):
+    """What a sweep may be after."""
+
+    SPEEDUP = "speedup"
+    """Many output tokens per second."""
+    TTFT = "ttft_p95"
+    """A short time to first token, 95th percentile."""
+    TPOT = "tpot_p95"
+    """A short time per output token, 95th percentile."""
+    SOLVED = "pass_rate"
+    """Many coding problems solved."""
 
 
 class Where(Strict):
@@ -67,10 +81,25 @@ class Slo(Where):
 class ObjectiveSpec(Strict):
     """What the score is made of and what bounds it."""
 
+    goals: Annotated[tuple[Annotated[Goal, Field(strict=False)], ...], Field(strict=False)] = (Goal.SPEEDUP,)
+    """Of ``speedup``, ``ttft_p95``, ``tpot_p95`` and ``pass_rate``. With several the search looks for the settings
+    that no other beats at all of them (the Pareto front); what is recommended is the fastest of them."""
     weights: Annotated[tuple[Weight, ...], Field(strict=False)] = ()
     """Cells that count more or less than others; where several hold a cell, their factors multiply."""
     slos: Annotated[tuple[Slo, ...], Field(strict=False)] = ()
     """Latency limits; where several hold a cell, all of them hold."""
+
+    @field_validator("goals")
+    @classmethod
+    def _distinct(cls, goals: tuple[Goal, ...]) -> tuple[Goal, ...]:
+        if Goal.SPEEDUP not in goals or len(set(goals)) < len(goals):
+            raise ValueError(f"must hold speedup, and each goal once, but got {[goal.value for goal in goals]}")
+        return tuple(sorted(goals, key=lambda goal: goal is not Goal.SPEEDUP))
+
+    @property
+    def others(self) -> tuple[Goal, ...]:
+        """The goals beside speed."""
+        return self.goals[1:]
 
     def check(self, cells: Iterable[Cell], requests: int) -> None:
         """Hold the choices against the load.
@@ -88,10 +117,11 @@ class ObjectiveSpec(Strict):
                 raise ValueError(f"objective.{name} must name cells of the load matrix, but got {one.words}")
         if not any(self.weight(cell) for cell in listed):
             raise ValueError("objective.weights must leave a cell that counts, but got a weight of 0 for all of them")
-        if self.slos and requests < P95_REQUESTS:
+        by = "slos" if self.slos else "goals" if {Goal.TTFT, Goal.TPOT} & set(self.goals) else None
+        if by and requests < P95_REQUESTS:
             raise ValueError(
-                f"load.min_requests times load.repeats must be at least {P95_REQUESTS} with objective.slos, for a "
-                f"95th percentile of fewer requests is not known, but got {requests}"
+                f"load.min_requests times load.repeats must be at least {P95_REQUESTS} with objective.{by} of a "
+                f"95th percentile, which fewer requests do not tell, but got {requests}"
             )
 
     def weight(self, cell: Cell) -> float:

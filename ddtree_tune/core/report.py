@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddtree_tune.core.conclusion import Conclusion, Row
+    from ddtree_tune.core.front import Compromise
     from ddtree_tune.core.measurements import Gain
     from ddtree_tune.core.plan import Plan
     from ddtree_tune.core.price import PriceSpec
@@ -47,6 +48,8 @@ def answer_lines(
     if conclusion.best is not None:
         lines += ["", "Best for each cell", *_cells(conclusion, spec.price)]
         lines += ["", "Best for each number of requests in flight, over its cells", *_bands(conclusion)]
+    if any(one.certainty for one in conclusion.front):
+        lines += ["", *_front(conclusion.front, spec)]
     if any(one.broken for one in conclusion.settings):
         lines += ["", "Latency limits that are not kept (95th percentiles)", *_broken(conclusion)]
     if conclusion.coding:
@@ -75,6 +78,7 @@ def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
         f"{plan.cells} cells each: contexts {_listed(load.contexts)}; concurrency {_listed(load.concurrency)}"
         + (f"; {load.repeats} repeats" if load.repeats > 1 else ""),
         f"coding: {spec.coding.problems}" if spec.coding else "coding: none",
+        *([f"goals: {', '.join(spec.objective.goals)} (Pareto front)"] if spec.objective.others else []),
         f"about {_node_time(plan.node_s)}{_spent(spec, plan)}: {plan.trial_s:.0f} s a trial"
         + (f", {plan.final_s:.0f} s a final" if plan.finals else "")
         + ("" if plan.measured else "; a rough estimate, replaced by measured times as trials end"),
@@ -169,6 +173,26 @@ def _finals(conclusion: Conclusion) -> list[str]:
         for one in conclusion.settings
     ]
     return text_table(head, rows)
+
+
+def _front(front: Sequence[Compromise], spec: SweepSpec) -> list[str]:
+    """What there is to choose from with several goals."""
+    latencies = [f">{goal.value} x none" for goal, _ in front[0].latencies]
+    head = ("setting", ">x none", *latencies, *((">passed",) if front[0].solved else ()), "how sure")
+    kept = [one for one in front if one.certainty]
+    rows = [
+        (
+            cut(one.config.label, 32),
+            gain_text(one.speedup),
+            *(gain_text(gain) for _, gain in one.latencies),
+            *((f"{one.solved.passed}/{one.solved.attempted}",) if one.solved else ()),
+            certainty_text(one),
+        )
+        for one in kept
+    ]
+    beaten = f"; {len(front) - len(kept)} others are beaten" if len(front) > len(kept) else ""
+    said = f"Compromises: nothing else beats them at all of {', '.join(spec.objective.goals)}{beaten}"
+    return [*textwrap.wrap(said, WIDTH), *text_table(head, rows)]
 
 
 def _broken(conclusion: Conclusion) -> list[str]:

@@ -17,7 +17,7 @@ from ddtree_tune.core.engine import Algorithm, EngineConfig, Scalar
 from ddtree_tune.core.engine_spec import EngineSpec
 from ddtree_tune.core.errors import SpecError
 from ddtree_tune.core.fields import Positive, Seconds, Strict
-from ddtree_tune.core.objective_spec import ObjectiveSpec
+from ddtree_tune.core.objective_spec import Goal, ObjectiveSpec
 from ddtree_tune.core.price import PriceSpec  # noqa: TC001 - pydantic reads it
 from ddtree_tune.core.search_spec import SearchSpec
 from ddtree_tune.core.workload import Cell, Ends, load_matrix
@@ -227,6 +227,7 @@ class SweepSpec(Strict):
                 "but got it with kind: builtin"
             )
         self.objective.check(self.load.cells(), self.load.min_requests * self.load.repeats)
+        self._check_goals()
         first = len(set(self.baselines)) + len({seed.config().config_id for seed in self.seeds})
         if self.search.trials < first:
             raise ValueError(
@@ -234,6 +235,22 @@ class SweepSpec(Strict):
                 f"but got {self.search.trials}"
             )
         return self
+
+    def _check_goals(self) -> None:
+        """Raise ValueError where something else of the sweep does not go with several goals."""
+        several = [goal.value for goal in self.objective.goals]
+        if len(several) > 1 and self.load.first:
+            raise ValueError(
+                f"load.first must be left out with several objective.goals, for what is behind in speed may be ahead "
+                f"at another, but got it with {several}"
+            )
+        if len(several) > 1 and self.search.trace:
+            raise ValueError(
+                f"search.trace must be left out with several objective.goals, for it foretells speed alone, "
+                f"but got it with {several}"
+            )
+        if Goal.SOLVED in self.objective.goals and self.coding is None:
+            raise ValueError("objective.goals must not hold pass_rate where coding is null, but got both")
 
     def baseline_configs(self) -> tuple[EngineConfig, ...]:
         """The baselines in the order in which they run."""

@@ -18,7 +18,7 @@ from ddtree_tune.core.stats import Z95, geometric_mean
 from ddtree_tune.core.step_time import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ddtree_tune.core.metrics import CellMetrics
     from ddtree_tune.core.record import TrialRecord
@@ -52,13 +52,21 @@ def rates(record: TrialRecord) -> dict[str, float]:
     return {one.cell_id: one.output_tps for one in metrics if one.scored and one.output_tps is not None}
 
 
-def pooled_rates(records: Iterable[TrialRecord], config: EngineConfig) -> dict[str, float]:
-    """Median of each cell over the complete measurements of one configuration."""
+def pooled_rates(
+    records: Iterable[TrialRecord], config: EngineConfig, of: Callable[[TrialRecord], dict[str, float]] = rates
+) -> dict[str, float]:
+    """Median of each cell over the complete measurements of one configuration.
+
+    Args:
+        records: of any configurations.
+        config: of those that are wanted.
+        of: what is taken of each; output tokens per second if nothing else is said.
+    """
     seen: dict[str, list[float]] = {}
     for record in records:
         if record.config == config:
-            for cell, tps in rates(record).items():
-                seen.setdefault(cell, []).append(tps)
+            for cell, value in of(record).items():
+                seen.setdefault(cell, []).append(value)
     return {cell: statistics.median(values) for cell, values in seen.items()}
 
 

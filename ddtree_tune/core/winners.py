@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ddtree_tune.core.engine import EngineConfig
+    from ddtree_tune.core.front import Compromise
     from ddtree_tune.core.measurements import Gain, Measurements
     from ddtree_tune.core.workload import Cell
 
@@ -177,8 +178,8 @@ def _certainty(
     return (Certainty.TIE, min(close, key=lambda arm: close[arm])) if close else (Certainty.SURE, None)
 
 
-def certainty_text(winner: Winner) -> str:
-    """How sure a winner is, for people."""
+def certainty_text(winner: Winner | Compromise) -> str:
+    """How sure a winner is, or a setting of the front, for people."""
     if winner.certainty is None:
         return "not scored"
     if winner.certainty is Certainty.TIE and winner.rival is not None:

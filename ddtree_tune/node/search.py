@@ -26,6 +26,7 @@ from ddtree_tune.core.record import Origin, Proposal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ddtree_tune.core.beliefs import Beliefs
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.foresight import Replayed
@@ -143,7 +144,8 @@ class Study:
         known += [(TrialState.FAIL, slot, None) for slot in self._agenda.lost.elements()]
         known += [(TrialState.RUNNING, slot, None) for slot in self._agenda.running.values()]
         with _quiet():
-            study = optuna.create_study(direction="maximize", sampler=sampler)
+            goals = len(self._spec.objective.goals)
+            study = optuna.create_study(directions=["maximize"] * goals, sampler=sampler)
             complete = 0
             for state, slot, seen in known:
                 place = self._space.place(slot.config)
@@ -151,7 +153,7 @@ class Study:
                 if place is not None and slot.origin is not Origin.FINAL:
                     trial = create_trial(
                         state=state,
-                        value=seen.value if seen else None,
+                        values=_values(seen),
                         params=place,
                         distributions=self._distributions,
                         constraints=dict(seen.constraints) if seen else None,
@@ -170,8 +172,8 @@ class Study:
             return next(iter(untried.values()))
         if name == "surrogate":
             running = [slot.config for slot in self._agenda.running.values() if slot.origin is not Origin.FINAL]
-            return self._agenda.beliefs().promising(untried, running)
-        seed = int(np.random.SeedSequence([self._spec.search.seed % 2**32, self._issued]).generate_state(1)[0])
+            return self._beliefs().promising(untried, running)
+        seed = int(self._seeds().generate_state(1)[0])
         with _quiet():
             study = self.snapshot(_SAMPLERS[name](seed))
             for _ in range(_RESAMPLES):
@@ -181,6 +183,17 @@ class Study:
                     return untried[found]
                 study.tell(trial, state=TrialState.FAIL)
         return untried[self._nearest(trial.params, tuple(untried))]
+
+    def _beliefs(self) -> Beliefs:
+        """What is believed of the score; with several goals, of a blend that is another one every time."""
+        beliefs, goals = self._agenda.beliefs(), len(self._spec.objective.goals)
+        if goals == 1:
+            return beliefs
+        return beliefs.blended(np.random.default_rng(self._seeds()).dirichlet(np.ones(goals)))
+
+    def _seeds(self) -> np.random.SeedSequence:
+        """Randomness of the next trial."""
+        return np.random.SeedSequence([self._spec.search.seed % 2**32, self._issued])
 
     def _nearest(self, place: Place, among: Sequence[str]) -> str:
         """The configuration, by id, that lies nearest."""
@@ -199,6 +212,13 @@ class Study:
                 FloatDistribution(min(at), max(at)) if axis.ordered else CategoricalDistribution(sorted(set(at)))
             )
         return result
+
+
+def _values(seen: Observation | None) -> list[float] | None:
+    """The values of a trial, one per goal; None where it has none."""
+    if seen is None or seen.value is None:
+        return None
+    return [seen.value, *(goal.log for goal in seen.others)]
 
 
 def _slot(proposal: Proposal) -> Slot:

@@ -13,6 +13,7 @@ from ddtree_tune.core.page.cells_section import cells_section
 from ddtree_tune.core.page.coding_section import coding_section
 from ddtree_tune.core.page.costs_section import cost_section, energy_section, time_section
 from ddtree_tune.core.page.failures_section import failures_section
+from ddtree_tune.core.page.front_section import front_sections
 from ddtree_tune.core.page.frontier_section import frontier_section
 from ddtree_tune.core.page.model import Absent, Code, Figure, Page, Section
 from ddtree_tune.core.page.progress import why_partial
@@ -55,6 +56,7 @@ def build(
         partial=why_partial(records, spec),
         figures=_figures(records, conclusion, spec),
         sections=(
+            *front_sections(conclusion, spec),
             frontier_section(records, conclusion),
             cells_section(records, conclusion, spec.price),
             acceptance_section(records, conclusion, spec),
