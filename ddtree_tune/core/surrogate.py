@@ -94,14 +94,31 @@ def promising(
         if foretold is not None:
             return int(foretold.at.argmax())
         return int(((candidates - candidates.mean(axis=0)) ** 2).sum(axis=1).argmin())
-    good = np.concatenate([_feasible(told), np.ones(len(told.pending), dtype=np.bool_)])
+    good = np.concatenate([feasible(told), np.ones(len(told.pending), dtype=np.bool_)])
     gains, weights = [], []
     for view in _views(candidates, told, columns, foretold):
         best = view.known[good].max() if good.any() else view.known.max()
         gains.append(_expected_gain(view.mean - best, view.deviation))
         weights.append(view.weight)
     gain = np.average(gains, axis=0, weights=weights)
-    return int(np.argmax(gain * _chance(candidates, told, columns)))
+    return int(np.argmax(gain * chance(candidates, told, columns)))
+
+
+def predicted(
+    candidates: NDArray[np.float64], told: Told, columns: Sequence[slice]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What candidates' log scores are without noise: mean and deviation over all processes, (c,) float64 each.
+
+    Args:
+        candidates: (c, D) float64.
+        told: what is known; points under way count with their predicted mean.
+        columns: the columns of each knob.
+    """
+    views = _views(candidates, told, columns, None)
+    weights = [view.weight for view in views]
+    mean = np.average([view.mean for view in views], axis=0, weights=weights)
+    spread = np.average([view.deviation**2 + (view.mean - mean) ** 2 for view in views], axis=0, weights=weights)
+    return np.asarray(mean), np.sqrt(spread)
 
 
 def believed(told: Told, columns: Sequence[slice], foretold: Foretold | None = None) -> NDArray[np.float64]:
@@ -223,7 +240,7 @@ def _family(
     return views
 
 
-def _feasible(told: Told) -> NDArray[np.bool_]:
+def feasible(told: Told) -> NDArray[np.bool_]:
     """Which measured points are not among the infeasible ones, (n,) bool."""
     return np.asarray([not (told.infeasible == row).all(axis=1).any() for row in told.measured], dtype=np.bool_)
 
@@ -246,7 +263,7 @@ def _expected_gain(above: NDArray[np.float64], deviation: NDArray[np.float64]) -
     return np.asarray(above * share + deviation * density, dtype=np.float64)
 
 
-def _chance(candidates: NDArray[np.float64], told: Told, columns: Sequence[slice]) -> NDArray[np.float64]:
+def chance(candidates: NDArray[np.float64], told: Told, columns: Sequence[slice]) -> NDArray[np.float64]:
     """How likely each candidate is feasible, (c,): towards 1 far from all that failed.
 
     A regression on failed or not with the kernel of the scores, for what an engine cannot do is
@@ -254,10 +271,10 @@ def _chance(candidates: NDArray[np.float64], told: Told, columns: Sequence[slice
     """
     if not len(told.infeasible):
         return np.ones(len(candidates))
-    good = told.measured[_feasible(told)]
+    good = told.measured[feasible(told)]
     points = np.vstack([told.infeasible, good])
     failed = np.concatenate([np.ones(len(told.infeasible)), np.zeros(len(good))])
     near = _alike(points, points, columns, _LENGTHS[0]) + 0.01 * np.eye(len(points))
     risk = _alike(candidates, points, columns, _LENGTHS[0]) @ np.linalg.solve(near, failed)
-    chance = np.asarray(np.clip(1 - risk, 0.0, 1.0), dtype=np.float64)
-    return np.where(chance < 0.5, 0.0, chance) if chance.max() >= 0.5 else chance
+    likely = np.asarray(np.clip(1 - risk, 0.0, 1.0), dtype=np.float64)
+    return np.where(likely < 0.5, 0.0, likely) if likely.max() >= 0.5 else likely
