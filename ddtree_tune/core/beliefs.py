@@ -21,7 +21,7 @@ from ddtree_tune.core.noise import DRIFT
 from ddtree_tune.core.objective import Verdict
 from ddtree_tune.core.rungs import Rest
 from ddtree_tune.core.step_time import Estimate
-from ddtree_tune.core.surrogate import Foretold, Told, believed, promising
+from ddtree_tune.core.surrogate import Foretold, Told, believed, chance, feasible, predicted, promising
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from ddtree_tune.core.space import Space
 
 
-SPREAD = 0.4
-"""Range of a blended score, for which the surrogate's amplitudes are made: the log scores of a wide space."""
+_DRAWS = 256
+"""Of what the goals of a candidate may be."""
 
 
 class Foresight(Protocol):
@@ -69,30 +69,6 @@ class Beliefs:
         ]
         return replace(self, seen=seen, foresight=None)
 
-    def blended(self, shares: NDArray[np.float64]) -> Beliefs:
-        """What is believed of one score made from all goals; all of the noise is in it.
-
-        Args:
-            shares: (goals,) float64, weights that add up to 1, speed's first.
-        """
-        complete = [(config, one) for config, one in self.seen if one.value is not None]
-        told = [(Estimate(one.value or 0.0, one.deviation), *one.others) for _, one in complete]
-        values = np.asarray([[goal.log for goal in row] for row in told]).reshape(len(told), len(shares))
-        noises = np.asarray([[math.hypot(goal.deviation, self.drift) for goal in row] for row in told])
-        scores = blended(values, noises.reshape(values.shape), shares, SPREAD)
-        known = {
-            config: Estimate(*score)
-            for (config, _), *score in zip(complete, *map(np.ndarray.tolist, scores), strict=True)
-        }
-        seen = [
-            (
-                config,
-                replace(one, value=known[config].log, deviation=known[config].deviation) if config in known else one,
-            )
-            for config, one in self.seen
-        ]
-        return replace(self, seen=seen, drift=0.0, foresight=None)
-
     @property
     def rest(self) -> Rest:
         """How complete trials did in the cells beyond the first."""
@@ -119,11 +95,46 @@ class Beliefs:
             candidates: points of the space by id, at least one.
             running: what is being measured now.
         """
-        placed, told = self._told(running)
+        placed, told = self.told(running)
         configs = tuple(candidates.values())
         rows = np.asarray([self.space.encode(self.space.places[config_id]) for config_id in candidates])
         foretold = self._foretold(placed, running, configs)
         return configs[promising(rows, told, self.space.columns(), foretold)]
+
+    def between(
+        self,
+        candidates: Mapping[str, EngineConfig],
+        running: Sequence[EngineConfig],
+        rng: np.random.Generator,
+        goals: int,
+    ) -> EngineConfig:
+        """The candidate to measure next with several goals.
+
+        The expected improvement of a blend of the goals, each with beliefs of its own, times the chance that
+        the candidate is feasible. The blend is another one every time.
+        Source: ParEGO (Knowles 2006) with the goals instead of their blend modelled (Daulton et al. 2020, qParEGO).
+
+        Args:
+            candidates: points of the space by id, at least one.
+            running: what is being measured now.
+            rng: of the blend and the draws.
+            goals: how many there are, speed included.
+        """
+        sides = [self, *(self.of_goal(at) for at in range(goals - 1))]
+        told = [side.told(running)[1] for side in sides]
+        if not len(told[0].scores):
+            return self.promising(candidates, running)
+        columns = self.space.columns()
+        rows = np.asarray([self.space.encode(self.space.places[config_id]) for config_id in candidates])
+        known = np.stack([believed(one, columns) for one in told], axis=-1)
+        known = known[feasible(told[0])] if feasible(told[0]).any() else known
+        foreseen = [predicted(rows, one, columns) for one in told]
+        means, spreads = (np.stack(of, axis=-1) for of in zip(*foreseen, strict=True))
+        shares, width = rng.dirichlet(np.ones(goals)), np.maximum(np.ptp(known, axis=0), 1e-3)
+        draws = means + spreads * rng.standard_normal((_DRAWS, *means.shape))
+        scores, reached = (blended(of, shares, known.max(axis=0), width) for of in (draws, known))
+        gain = np.maximum(scores - reached.max(), 0.0).mean(axis=0)
+        return tuple(candidates.values())[int(np.argmax(gain * chance(rows, told[0], columns)))]
 
     def ranked(self) -> dict[EngineConfig, float]:
         """Log score of every complete setting as it is believed to be without noise.
@@ -131,7 +142,7 @@ class Beliefs:
         A setting without a place in the space has no neighbours, and keeps what was measured.
         """
         scores = self.scores()
-        placed, told = self._told(())
+        placed, told = self.told(())
         means = dict(zip(placed, believed(told, self.space.columns(), self._foretold(placed, (), ())), strict=True))
         complete = [config for config, one in self.seen if one.value is not None]
         return {config: float(means.get(config, scores[config].log)) for config in complete}
@@ -152,7 +163,7 @@ class Beliefs:
         first = [among[kept[at]] for at in ends_first(values[kept])]
         return (*first, *(config for config in among if config not in first))
 
-    def _told(self, running: Iterable[EngineConfig]) -> tuple[tuple[EngineConfig, ...], Told]:
+    def told(self, running: Iterable[EngineConfig]) -> tuple[tuple[EngineConfig, ...], Told]:
         """The settings that have a score and a place, and everything as the surrogate takes it."""
         scores = self.scores()
         placed = tuple(config for config in scores if self.space.place(config) is not None)

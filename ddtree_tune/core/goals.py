@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LATENCIES = {Goal.TTFT: "ttft_s", Goal.TPOT: "tpot_s"}
 """The summary of a cell that a goal is the 95th percentile of."""
+_SUM = 0.05
+"""Weight of the sum of all shortfalls, as in the source of ``blended``."""
 _HALF_TO_P95 = math.log(10)
 """Time constants of an exponential tail from its median to its 95th percentile, log(0.5 / 0.05)."""
 
@@ -107,35 +109,25 @@ def pass_gain(mine: PassRate | None, base: PassRate | None) -> Estimate | None:
 
 
 def blended(
-    values: NDArray[np.float64], deviations: NDArray[np.float64], shares: NDArray[np.float64], spread: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    values: NDArray[np.float64], shares: NDArray[np.float64], best: NDArray[np.float64], width: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """One score from several goals: how near a setting is to being best at all of them.
 
-    Each goal is scaled to its range over the settings; the score is the shortfall that weighs most, and
-    a little of the sum, times ``spread``. Other shares lead to other settings that nothing else beats.
+    What is short of the best at each goal, in units of its range: the shortfall that weighs most, and a
+    little of the sum. Other shares lead to other settings that nothing else beats.
     Source: the augmented Tchebycheff function of ParEGO (Knowles, IEEE TEVC 10 (2006) 50-66, equation 2).
 
     Args:
-        values: (n, d) float64, more is better.
-        deviations: (n, d) float64, of the values.
+        values: (..., d) float64, more is better.
         shares: (d,) float64, weights of the goals that add up to 1.
-        spread: range of the scores, about.
+        best: (d,) float64, the best value of each goal.
+        width: (d,) float64, the range of each goal's values, above 0.
 
     Returns:
-        (n,) float64 each: scores, their deviations.
+        (...) float64.
     """
-    if not len(values):
-        return np.zeros(0), np.zeros(0)
-    width = np.maximum(values.max(axis=0) - values.min(axis=0), 1e-9)
-    short = shares * (values - values.max(axis=0)) / width
-    scores = spread * (short.min(axis=1) + _SUM * short.sum(axis=1))
-    weighs = np.full(values.shape, _SUM)
-    weighs[np.arange(len(values)), short.argmin(axis=1)] += 1.0
-    return scores, spread * np.linalg.norm(weighs * shares * deviations / width, axis=1)
-
-
-_SUM = 0.05
-"""Weight of the sum of all shortfalls, as in the source of ``blended``."""
+    short = shares * (values - best) / width
+    return np.asarray(short.min(axis=-1) + _SUM * short.sum(axis=-1))
 
 
 def ends_first(values: NDArray[np.float64]) -> list[int]:

@@ -26,7 +26,6 @@ from ddtree_tune.core.record import Origin, Proposal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ddtree_tune.core.beliefs import Beliefs
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.foresight import Replayed
@@ -172,7 +171,10 @@ class Study:
             return next(iter(untried.values()))
         if name == "surrogate":
             running = [slot.config for slot in self._agenda.running.values() if slot.origin is not Origin.FINAL]
-            return self._beliefs().promising(untried, running)
+            beliefs, goals = self._agenda.beliefs(), len(self._spec.objective.goals)
+            if goals == 1:
+                return beliefs.promising(untried, running)
+            return beliefs.between(untried, running, np.random.default_rng(self._seeds()), goals)
         seed = int(self._seeds().generate_state(1)[0])
         with _quiet():
             study = self.snapshot(_SAMPLERS[name](seed))
@@ -183,13 +185,6 @@ class Study:
                     return untried[found]
                 study.tell(trial, state=TrialState.FAIL)
         return untried[self._nearest(trial.params, tuple(untried))]
-
-    def _beliefs(self) -> Beliefs:
-        """What is believed of the score; with several goals, of a blend that is another one every time."""
-        beliefs, goals = self._agenda.beliefs(), len(self._spec.objective.goals)
-        if goals == 1:
-            return beliefs
-        return beliefs.blended(np.random.default_rng(self._seeds()).dirichlet(np.ones(goals)))
 
     def _seeds(self) -> np.random.SeedSequence:
         """Randomness of the next trial."""

@@ -123,6 +123,13 @@ def test_where_no_setting_keeps_the_limits_there_is_no_answer_and_it_says_so():
         ("{weights: [{weight: 0}]}", "objective.weights must leave a cell that counts"),
         ("{weights: [{weight: -1}]}", "objective.weights[0].weight"),
         ("{slos: [{ttft_p95_s: 0}]}", "objective.slos[0].ttft_p95_s"),
+        ("{goals: [ttft_p95]}", "objective.goals: must hold speedup, and each goal once, but got ['ttft_p95']"),
+        (
+            "{goals: [speedup, speedup]}",
+            "objective.goals: must hold speedup, and each goal once, but got ['speedup', 'speedup']",
+        ),
+        ("{goals: [speedup, ttft_p99]}", "objective.goals[1]"),
+        ("{goals: []}", "objective.goals: must hold speedup, and each goal once, but got []"),
     ],
 )
 def test_what_is_wrong_gets_one_sentence(objective, sentence):
@@ -135,6 +142,31 @@ def test_what_is_wrong_gets_one_sentence(objective, sentence):
 def test_a_limit_needs_enough_requests_for_its_percentile():
     with pytest.raises(SpecError, match=r"load.min_requests times load.repeats must be at least 20 .* but got 0"):
         sweep("{slos: [{ttft_p95_s: 2.0}]}", SPEC)
+    with pytest.raises(SpecError, match=r"must be at least 20 with objective.goals of a 95th percentile, .* but got 0"):
+        sweep("{goals: [speedup, tpot_p95]}", SPEC)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("coding: null", "objective.goals must not hold pass_rate where coding is null"),
+        (
+            "load: {contexts: [60], concurrency: [1], first: {contexts: [60], concurrency: [1]}}",
+            "load.first must be left out with several objective.goals",
+        ),
+        ("search: {trace: a.jsonl}", "search.trace must be left out with several objective.goals"),
+    ],
+)
+def test_several_goals_refuse_what_does_not_go_with_them(more, sentence):
+    lines = [line for line in SPEC.strip().split("\n") if line.split(":")[0] != more.split(":")[0]]
+    text = "\n".join([*lines, more, "objective: {goals: [speedup, pass_rate]}"])
+    with pytest.raises(SpecError, match=sentence) as raised:
+        SweepSpec.parse(text, "s.yaml")
+    assert "\n" not in str(raised.value)
+
+
+def test_speed_comes_first_whatever_the_order_of_the_goals():
+    assert sweep("{goals: [tpot_p95, speedup, ttft_p95]}").objective.goals == ("speedup", "tpot_p95", "ttft_p95")
 
 
 @pytest.mark.parametrize(
