@@ -231,7 +231,8 @@ def _steps(spec: SweepSpec, dialect: Dialect, book: _Book, world: World) -> Iter
         book.graphs = _still_alive(world.engine)
 
     first = spec.load.repeats * len(spec.load.first_cells())
-    for count, (cell, repeat) in enumerate(matrix.order(spec.load), 1):
+    wanted = ((cell, repeat) for cell, repeat in matrix.order(spec.load) if book.proposal.measures(cell))
+    for count, (cell, repeat) in enumerate(wanted, 1):
         try:
             with book.timed("load"):
                 result = matrix.measure(cell, repeat, check=alive)

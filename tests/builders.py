@@ -85,9 +85,9 @@ def cell(context, concurrency, tps, *, flags=(), accept_len=None, ci95=None):
     return CellMetrics(**{one.name: known.get(one.name) for one in fields(CellMetrics)})
 
 
-def matrix(sweep, tps, **changes):
-    """The whole matrix; ``tps`` is one number for every cell, or one by (context, concurrency)."""
-    shapes = [(one.context, one.concurrency) for one in sweep.load.cells()]
+def matrix(sweep, tps, proposal=None, **changes):
+    """The matrix as far as a proposal measures it; ``tps`` is one number, or one by (context, concurrency)."""
+    shapes = [(one.context, one.concurrency) for one in sweep.load.cells() if not proposal or proposal.measures(one)]
     value = tps if callable(tps) else lambda *_: tps
     return tuple(CellResult(cell(*shape, value(*shape), **changes), ()) for shape in shapes)
 
@@ -148,7 +148,7 @@ def record(sweep, proposal, tps=100.0, **changes):
         ),
         gate=GateVerdict((Check("identity", "fine"),), lossless=True, accept_len=2.5),
         answer="thought```python\ndef clamp(): ...\n```",
-        cells=matrix(sweep, tps),
+        cells=matrix(sweep, tps, proposal),
         attempts=problems,
         pass_rate=pass_rate(problems) if problems else None,
         fingerprint=FINGERPRINT,

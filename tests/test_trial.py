@@ -29,7 +29,7 @@ def attempt(problem_id="p1", outcome=Outcome.PASS):
     return Attempt(problem_id, "clamp", outcome, "", "code", Reply("x", None, "stop"), 20, 0.1, 512)
 
 
-def tell(config=TREE, coding=True, **faults):
+def tell(config=TREE, coding=True, users=(), **faults):
     log = []
     engine = FakeEngine(log, **{k: v for k, v in faults.items() if k not in {"loader", "grader", "spoiled"}})
     sink = FakeSink()
@@ -40,8 +40,16 @@ def tell(config=TREE, coding=True, **faults):
         FakeNode(),
         sink,
     )
-    proposal = Proposal("0001-abc", config, Origin.SEED, coding)
+    proposal = Proposal("0001-abc", config, Origin.SEED, coding, users=users)
     return run_trial(SweepSpec.parse(SPEC, "s"), BuiltinDialect(), proposal, world), log, sink
+
+
+def test_a_trial_of_some_users_measures_their_cells_alone():
+    story, _, _ = tell(coding=False, users=(8,))
+    record = list(story)[-1].record
+    assert record.status is TrialStatus.COMPLETE
+    assert [(cell.metrics.context, cell.metrics.concurrency) for cell in record.cells] == [(60, 8), (512, 8)]
+    assert [cell.metrics.repeats for cell in record.cells] == [2, 2]
 
 
 def test_a_trial_goes_from_launch_to_stop_and_keeps_everything():

@@ -7,6 +7,7 @@ The same records always give the same agenda: that is what makes a sweep resumab
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,9 +22,10 @@ from ddtree_tune.core.rungs import set_pace
 from ddtree_tune.core.space import Space, size_key
 from ddtree_tune.core.speedup import NO_SPECULATION, merged, rates
 from ddtree_tune.core.step_time import Estimate
+from ddtree_tune.core.winners import TIE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
@@ -45,6 +47,8 @@ class Slot:
     config: EngineConfig
     origin: Origin
     round: int = 0
+    users: tuple[int, ...] = ()
+    """See `Proposal`."""
 
 
 _BASE = Slot(NO_SPECULATION, Origin.BASELINE)
@@ -91,21 +95,27 @@ class Agenda:
                 self.told.setdefault(left_by, []).append(one)
             self._yardstick = Yardstick.of(self._spec, self.told.get(_BASE, []))
 
-    def observations(self) -> Iterator[tuple[Slot, Observation]]:
-        """Everything that was told, as the search sees it now: one observation per slot."""
-        for slot, records in self.told.items():
-            yield slot, observe(merged(records), self._yardstick)
+    def observations(self, yardstick: Yardstick | None = None) -> Iterator[tuple[Slot, Observation]]:
+        """Everything that was told, one observation per slot.
 
-    def beliefs(self, *, finals: bool = True) -> Beliefs:
+        Args:
+            yardstick: what it is held against; the whole matrix when None.
+        """
+        for slot, records in self.told.items():
+            yield slot, observe(merged(records), yardstick or self._yardstick)
+
+    def beliefs(self, *, finals: bool = True, users: int | None = None) -> Beliefs:
         """What is believed of the settings that were searched.
 
         Args:
             finals: whether they tell of noise and of step times too.
+            users: over the cells of so many requests in flight; over the whole matrix when None.
         """
-        seen = [(slot.config, one) for slot, one in self.observations() if slot.origin in _SEARCHED]
+        yardstick = self._yardstick if users is None else self._over([users])
+        seen = [(slot.config, one) for slot, one in self.observations(yardstick) if slot.origin in _SEARCHED]
         told = (records for slot, records in self.told.items() if finals or slot.origin is not Origin.FINAL)
         records = [record for left in told for record in left]
-        foresight = self._replayed.foresight(records, self._yardstick.weights) if self._replayed else None
+        foresight = self._replayed.foresight(records, yardstick.weights) if self._replayed else None
         return Beliefs(self.space, seen, self._drift(finals=finals), foresight)
 
     def pace(self, slot: Slot) -> Pace | None:
@@ -195,9 +205,27 @@ class Agenda:
         if not finalists:
             return ()
         baselines = [config for config in self._spec.baseline_configs() if self._measured(config)]
-        arms = (*finalists, *baselines)
+        arms = dict.fromkeys(finalists, ()) | self._of_bands(finalists) | dict.fromkeys(baselines, ())
         rounds = range(self._spec.search.final.rounds)
-        return tuple(Slot(config, Origin.FINAL, n) for n in rounds for config in (arms[::-1] if n % 2 else arms))
+        return tuple(
+            Slot(config, Origin.FINAL, n, users)
+            for n in rounds
+            for config, users in (reversed(arms.items()) if n % 2 else arms.items())
+        )
+
+    def _of_bands(self, finalists: Sequence[EngineConfig]) -> dict[EngineConfig, tuple[int, ...]]:
+        """Settings that are believed to beat the finalists for some numbers of users by more than a tie."""
+        found: dict[EngineConfig, tuple[int, ...]] = {}
+        bands = sorted(set(self._spec.load.concurrency))
+        for users in bands if self._spec.search.final.bands and len(bands) > 1 else ():
+            beliefs = self.beliefs(finals=False, users=users)
+            believed = beliefs.ranked()
+            fit = {config: believed[config] for config, one in beliefs.seen if one.feasible and config in believed}
+            best = max(fit, key=lambda config: (fit[config], *(-part for part in size_key(config))), default=None)
+            known = max((believed[config] for config in finalists if config in fit), default=-math.inf)
+            if best is not None and fit[best] > known + math.log1p(TIE):
+                found[best] = (*found.get(best, ()), users)
+        return found
 
     def _open(self, slot: Slot) -> bool:
         """Whether a slot has to be measured, for the first time or again."""
@@ -211,7 +239,12 @@ class Agenda:
         if slot == _BASE:  # the cells that count are those that it has, so it should have all of the matrix
             missing = {cell.cell_id for cell in self._spec.load.cells()} - set(rates(record))
             return record.status is TrialStatus.COMPLETE and bool(missing)
-        return bool(self._yardstick.base) and observe(record, self._yardstick).verdict is Verdict.UNSCORED
+        yardstick = self._over(slot.users) if slot.users else self._yardstick
+        return bool(yardstick.base) and observe(record, yardstick).verdict is Verdict.UNSCORED
+
+    def _over(self, users: Sequence[int]) -> Yardstick:
+        """The yardstick over the cells of some numbers of requests in flight."""
+        return self._yardstick.over(cell.cell_id for cell in self._spec.load.cells() if cell.concurrency in users)
 
     @property
     def _searched_enough(self) -> bool:

@@ -49,6 +49,12 @@ def answer_fields(
         "settings": [_setting(one) for one in conclusion.settings],
         "cells": [_winner(one, price) | {"cell_id": one.cells[0], "context": one.context} for one in conclusion.cells],
         "bands": [_winner(one, price) for one in conclusion.bands],
+        "scheduled": None
+        if conclusion.scheduled is None
+        else {
+            "x_no_speculation": _gain(conclusion.scheduled.vs_none),
+            "x_best": _gain(conclusion.scheduled.vs_best),
+        },
         "front": [_compromise(one) for one in conclusion.front],
         "schedule": [{"least": step.least, **(_config(step.config) or {})} for step in schedule(conclusion.bands)],
         "trials": [_trial(row) for row in conclusion.rows],

@@ -46,6 +46,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "coding": "Whether the coding evaluation was to run.",
         "round": "Which repetition of the finals, from 0.",
         "reference": "The baseline's greedy answer that the gate compared with; null if not yet known.",
+        "users": "Requests in flight of the cells that it was to measure; every cell when empty.",
         "pace": "What its first cells had to reach beside the best setting then known; null where it was to run whole.",
         "status": "complete, stopped behind the best after the first cells, rejected by the gate, or failed.",
         "started_utc": "Wall clock at the start, ISO 8601.",

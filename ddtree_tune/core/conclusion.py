@@ -30,7 +30,7 @@ from ddtree_tune.core.speedup import (
     rates,
     speedup,
 )
-from ddtree_tune.core.winners import TIE, Winner, band_winner, cell_winner
+from ddtree_tune.core.winners import TIE, Scheduled, Winner, band_winner, cell_winner, scheduled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -111,6 +111,8 @@ class Conclusion:
     """One per cell of the matrix."""
     bands: tuple[Winner, ...]
     """One per number of requests in flight, the fewest first."""
+    scheduled: Scheduled | None
+    """What running each number of requests in flight under its own winner gains."""
     compared: tuple[str, ...]
     """The cells that the scores are taken over."""
     coding: tuple[CodingResult, ...]
@@ -134,6 +136,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     weights = spec.weights()
     search, finals = Measurements.of_search(ordered, weights), Measurements.of_finals(ordered, weights)
     barred, late = unfit(ordered, spec), slow(ordered, spec)
+    partial = {record.config for record in ordered if record.proposal.users}
     coding = coding_results(ordered)
     rows = tuple(_row(record, ordered, weights) for record in ordered)
     cells = spec.load.cells()
@@ -144,7 +147,9 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     barred |= {config for config, limits in late.items() if limits}
     table = finals if _trees(finals, barred) else search
     each = (
-        _setting(config, ordered, table, coding, late[config], feasible=config not in barred) for config in table.arms
+        _setting(config, ordered, table, coding, late[config], feasible=config not in barred)
+        for config in table.arms
+        if table is search or config not in partial
     )
     settings = tuple(sorted(each, key=lambda one: (-(one.vs_none.ratio if one.vs_none else 0.0), size_key(one.config))))
     best = _best([one for one in settings if one.feasible])
@@ -158,6 +163,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
         cells=winners,
         bands=bands,
         compared=table.compared,
+        scheduled=scheduled(bands, cells, finals, best.config if found and best else None),
         coding=coding,
         front=compromises(ordered, spec, table.basis, [one.config for one in settings if one.feasible], coding),
         rows=rows,
@@ -239,6 +245,8 @@ def _row(record: TrialRecord, records: Sequence[TrialRecord], weights: Mapping[s
     vs_chain = speedup(record, pooled_rates(beside, PLAIN_CHAIN), weights)
     failure = failure_class(record)
     why = vs_none.reason if failure is None else f"{failure}: {record.failure.reason if record.failure else 'cut off'}"
+    if record.proposal.part and failure is None:
+        why = None
     return Row(record, vs_none.score, vs_chain.score, _accept_len(record), _standing(record) or why)
 
 

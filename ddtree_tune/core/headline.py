@@ -39,6 +39,15 @@ def headline(conclusion: Conclusion) -> str:
     return " ".join((text, *_coding(conclusion), *_where_off(conclusion)))
 
 
+def schedule_text(conclusion: Conclusion) -> str:
+    """What the schedule by number of users gains as a whole; empty where there is none that was measured again."""
+    found = conclusion.scheduled
+    if found is None:
+        return ""
+    best = f" and {gain_text(found.vs_best)} x the best single setting" if found.vs_best else ""
+    return f"Each number under its own setting: {gain_text(found.vs_none)} x no speculation{best}, over all cells."
+
+
 def _named(config: EngineConfig) -> str:
     """A setting in words."""
     if config.algorithm is not Algorithm.TREE:

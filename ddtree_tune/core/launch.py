@@ -10,7 +10,7 @@ import shlex
 import textwrap
 from typing import TYPE_CHECKING
 
-from ddtree_tune.core.headline import gain_text, headline
+from ddtree_tune.core.headline import gain_text, headline, schedule_text
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION
 from ddtree_tune.core.tables import WIDTH
@@ -124,7 +124,8 @@ def schedule_comment(conclusion: Conclusion) -> list[str]:
     for step in schedule(conclusion.bands):
         said = "; ".join(f"at {users}: {_how(bands[users])}" for users in step.measured)
         lines += comment(f"{step.least} and more: {step.config.label} ({said})", "  ")
-    return lines
+    whole = schedule_text(conclusion)
+    return [*lines, *(comment(whole, "  ") if whole else [])]
 
 
 def comment(text: str, indent: str = "") -> list[str]:

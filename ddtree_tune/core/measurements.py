@@ -134,6 +134,29 @@ class Measurements:
         found = contrast(logs, self.arms.index(arm), self.arms.index(base))
         return Gain(found.ratio, found.interval, self.basis, found.rounds) if found else None
 
+    def mixed(self, choice: Mapping[str, EngineConfig], base: EngineConfig) -> Gain | None:
+        """Compare a mixture of arms, one for each cell, with one arm.
+
+        The noise is that of the mixture, of the base and of the arms that the mixture does not use.
+
+        Args:
+            choice: arm by cell.
+            base: the denominator.
+
+        Returns:
+            None where a cell that is compared has no choice, or no round measured all of it.
+        """
+        names = self.compared
+        if base not in self.arms or not names or any(choice.get(cell) not in self.arms for cell in names):
+            return None
+        picked = [self.cells.index(cell) for cell in names]
+        used = [self.arms.index(choice[cell]) for cell in names]
+        others = [row for row, arm in enumerate(self.arms) if arm != base and row not in used]
+        mixture = self.logs[used, :, picked].T[None]
+        logs = np.concatenate([mixture, self.logs[[self.arms.index(base), *others]][:, :, picked]])
+        found = contrast(np.average(logs, axis=2, weights=[self.weights[cell] for cell in names]), 0, 1)
+        return Gain(found.ratio, found.interval, self.basis, found.rounds) if found else None
+
     def output_tps(self, arm: EngineConfig, cell: str) -> float | None:
         """Median throughput of one arm in one cell; None if it was not measured there."""
         if arm not in self.arms:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,23 @@ class Yardstick:
             first=frozenset(cell.cell_id for cell in spec.load.first_cells()),
             others=spec.objective.others,
             base_quick=base_quantities(plain, spec.objective.others),
+        )
+
+    def over(self, cells: Iterable[str]) -> Yardstick:
+        """The yardstick of speed alone over some cells, equally where none of them counts.
+
+        Args:
+            cells: their ids.
+        """
+        mine = frozenset(cells)
+        shares = {cell: self.weights[cell] for cell in mine}
+        return replace(
+            self,
+            base={cell: tps for cell, tps in self.base.items() if cell in mine},
+            weights=shares if any(shares.values()) else dict.fromkeys(mine, 1.0),
+            limits={cell: limits for cell, limits in self.limits.items() if cell in mine},
+            first=frozenset(),
+            others=(),
         )
 
     @property

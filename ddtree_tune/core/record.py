@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.metrics import CellMetrics
     from ddtree_tune.core.rungs import Pace
     from ddtree_tune.core.trace import CellRun
+    from ddtree_tune.core.workload import Cell
 
 
 class Origin(StrEnum):
@@ -57,6 +58,17 @@ class Proposal:
     """The baseline's greedy answer to the gate's question, once it is known."""
     pace: Pace | None = None
     """What its first cells must reach; None where it runs whole."""
+    users: tuple[int, ...] = ()
+    """Numbers of requests in flight whose cells are measured, in the finals; every cell when empty."""
+
+    @property
+    def part(self) -> str | None:
+        """What is measured, in words; None if it is everything."""
+        return f"measured with {' and '.join(map(str, self.users))} in flight alone" if self.users else None
+
+    def measures(self, cell: Cell) -> bool:
+        """Whether a cell of the matrix is measured."""
+        return not self.users or cell.concurrency in self.users
 
 
 @dataclass(frozen=True, slots=True)

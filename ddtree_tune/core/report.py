@@ -9,7 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.coding_lines import coding_section, elsewhere
-from ddtree_tune.core.headline import gain_text, headline
+from ddtree_tune.core.headline import gain_text, headline, schedule_text
 from ddtree_tune.core.launch import command_lines, winning_plan
 from ddtree_tune.core.measurements import Basis
 from ddtree_tune.core.objective import failure_class
@@ -48,6 +48,7 @@ def answer_lines(
     if conclusion.best is not None:
         lines += ["", "Best for each cell", *_cells(conclusion, spec.price)]
         lines += ["", "Best for each number of requests in flight, over its cells", *_bands(conclusion)]
+        lines += [f"  {line}" for line in textwrap.wrap(schedule_text(conclusion), WIDTH - 2)]
     if any(one.certainty for one in conclusion.front):
         lines += ["", *_front(conclusion.front, spec)]
     if any(one.broken for one in conclusion.settings):
@@ -71,7 +72,8 @@ def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
     proposals = max(0, plan.trials - plan.baselines - plan.seeds)
     first = f"{plan.baselines} baselines, {plan.seeds} seeds"
     final, load = spec.search.final, spec.load
-    again = f", then {final.rounds} rounds of the best {final.settings} and the baselines: {plan.finals} more"
+    least = " at least" if final.bands and len(set(load.concurrency)) > 1 else ""
+    again = f", then {final.rounds} rounds of the best {final.settings} and the baselines: {plan.finals} more{least}"
     lines = [
         f"{spec.name}: {spec.question or 'a sweep'}",
         f"{plan.trials} trials: {first}, {proposals} by {spec.search.sampler}{again if plan.finals else ''}",

@@ -16,6 +16,9 @@ class FinalSpec(Strict):
     """How many of the best settings are measured again."""
     rounds: Annotated[int, Field(ge=0)] = 2
     """Measurements of each, baselines included."""
+    bands: bool = True
+    """Whether a setting that is believed to be best for some number of requests in flight, by over 1 %, is measured
+    again too, in the cells of that number alone: the schedule by users is made of what was measured again."""
 
 
 class SearchSpec(Strict):

@@ -67,6 +67,37 @@ class Step:
     config: EngineConfig
 
 
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """The schedule as a whole, every cell under the winner of its number of users, as it was measured again."""
+
+    vs_none: Gain
+    vs_best: Gain | None
+    """Over the best single setting; None where nothing is recommended."""
+
+
+def scheduled(
+    bands: Iterable[Winner], cells: Iterable[Cell], finals: Measurements, best: EngineConfig | None
+) -> Scheduled | None:
+    """What the schedule gains over all cells that count.
+
+    Args:
+        bands: the winners.
+        cells: of the matrix.
+        finals: what was measured again.
+        best: the best single setting.
+
+    Returns:
+        None where one setting is best for all, or some band's winner was not measured again.
+    """
+    winners = {band.concurrency: band.config for band in bands if band.config is not None}
+    if len(set(winners.values())) < 2:
+        return None
+    choice = {cell.cell_id: winners[cell.concurrency] for cell in cells if cell.concurrency in winners}
+    vs_none = finals.mixed(choice, NO_SPECULATION)
+    return Scheduled(vs_none, finals.mixed(choice, best) if best else None) if vs_none else None
+
+
 def cell_winner(cell: Cell, search: Measurements, finals: Measurements, unfit: frozenset[EngineConfig]) -> Winner:
     """The winner of one cell.
 
@@ -128,7 +159,8 @@ def _picked(empty: Winner, search: Measurements, finals: Measurements, unfit: fr
     """
     cells = empty.cells
     repeated = _fastest(finals, finals.arms, cells, unfit)
-    others = [arm for arm in search.arms if arm not in finals.arms or repeated is None]
+    again = {arm for arm in finals.arms if finals.gain(arm, NO_SPECULATION, cells) is not None}
+    others = [arm for arm in search.arms if arm not in again or repeated is None]
     once = _fastest(search, others, cells, unfit)
     table, found = finals, repeated
     if once is not None and (repeated is None or once[1].ratio > _ceiling(repeated[1])):

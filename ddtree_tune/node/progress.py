@@ -232,8 +232,7 @@ class Progress(Display):
         return [*best, f"{spent_s / 3600:.2f} node-hours", _ends(self._left_s())]
 
     def _name(self, proposal: Proposal, node: str | None) -> str:
-        total = self._plan.trials + self._plan.finals
-        done = min(self._measured() + 1, total)
+        total, done = self._total(), self._measured() + 1
         final = f" final {proposal.round + 1}" if proposal.origin is Origin.FINAL else ""
         where = f" on {node}" if node is not None and self._nodes > 1 else ""
         return f"[{done:>{len(str(total))}}/{total}] {proposal.trial_id[:4]} {proposal.config.label}{final}{where}"
@@ -243,17 +242,21 @@ class Progress(Display):
 
     def _left(self) -> dict[str, Any]:
         """How far the sweep is, and when it ends."""
-        left = {"done": self._measured(), "of": self._plan.trials + self._plan.finals}
+        left = {"done": self._measured(), "of": self._total()}
         return left | ({"ends_utc": _utc(self._left_s())} if self._nodes else {})
 
     def _measured(self) -> int:
         """Trials of the plan that ended; one that was measured again counts once."""
         return len({(one.config, one.proposal.origin, one.proposal.round) for one in self.records})
 
+    def _total(self) -> int:
+        """Trials of the plan, and those that came to it: settings of some numbers of users in the finals."""
+        return max(self._plan.trials + self._plan.finals, self._measured() + len(self._now_running()))
+
     def _left_s(self) -> float:
         """Until the sweep ends if trials go on as they did since the last one ended."""
         done = len(self._seconds)
-        whole = self._plan.trials + self._plan.finals
+        whole = self._total()
         each = sum(self._seconds) / done if done else self._plan.node_s / whole
         left_s = max(0, whole - self._measured()) * each / max(1, self._nodes)
         return max(0.0, left_s - (time.monotonic() - self._since))
@@ -266,7 +269,7 @@ def _outcome(record: TrialRecord, score: float | None) -> str:
     if record.status is not TrialStatus.COMPLETE:
         why = f"{record.failure.failure}: {record.failure.reason}" if record.failure else "no reason known"
         return f"{record.status} in {record.failure.stage if record.failure else '?'}: {why}"
-    parts = [f"{score:.2f} x no speculation" if score is not None else "no score"]
+    parts = [f"{score:.2f} x no speculation" if score is not None else record.proposal.part or "no score"]
     if record.pass_rate is not None:
         other = elsewhere(record.attempts)
         parts.append(f"passed {outcome_text(record.pass_rate)}" + (f" ({other})" if other else ""))

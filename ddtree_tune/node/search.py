@@ -123,7 +123,7 @@ class Study:
         self._agenda.running[name] = slot
         coding = self._spec.coding is not None and not final
         reference, pace = self._agenda.reference(), self._agenda.pace(slot)
-        return Proposal(name, slot.config, slot.origin, coding, slot.round, reference, pace)
+        return Proposal(name, slot.config, slot.origin, coding, slot.round, reference, pace, slot.users)
 
     def tell(self, record: TrialRecord) -> None:
         """Take in what a trial left."""
@@ -217,7 +217,7 @@ def _values(seen: Observation | None) -> list[float] | None:
 
 
 def _slot(proposal: Proposal) -> Slot:
-    return Slot(proposal.config, proposal.origin, proposal.round)
+    return Slot(proposal.config, proposal.origin, proposal.round, proposal.users)
 
 
 def _require(sampler: str) -> None:

@@ -105,8 +105,9 @@ def test_the_finals_measure_the_ends_of_the_front_again():
     searched = [one.config for one in asked if one.origin is Origin.SEARCH]
     again = [one.config for one in asked if one.origin is Origin.FINAL and one.config not in BASELINES]
     assert len(set(again)) == 3
-    assert max(searched, key=speed) in again
-    assert min(searched, key=ttft_s) in again
+    # By belief, which takes neighbours for nearly as good.
+    assert max(map(speed, again)) > 0.97 * max(map(speed, searched))
+    assert min(map(ttft_s, again)) < 1.03 * min(map(ttft_s, searched))
     assert NONE in [one.config for one in asked if one.origin is Origin.FINAL]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ddtree_tune.core.cell_table import cell_lines
-from ddtree_tune.core.headline import gain_text
+from ddtree_tune.core.headline import gain_text, schedule_text
 from ddtree_tune.core.page.charts import chart, hover, layer, named
-from ddtree_tune.core.page.model import Absent, Chart, Code, Section, Table
+from ddtree_tune.core.page.model import Absent, Chart, Code, Section, Table, Text
 from ddtree_tune.core.page.words import digits, short_id
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION
@@ -64,11 +64,11 @@ def cells_section(records: Sequence[TrialRecord], conclusion: Conclusion, price:
         ),
     )
     heat_map = Chart("Winner and gain over no speculation", _heat_map(conclusion.cells))
-    return Section("cells", title, _HOW, (heat_map, table, _bands(conclusion), *_broken(conclusion), *details))
+    return Section("cells", title, _HOW, (heat_map, table, *_bands(conclusion), *_broken(conclusion), *details))
 
 
-def _bands(conclusion: Conclusion) -> Table:
-    """What is best for each number of requests in flight."""
+def _bands(conclusion: Conclusion) -> Iterator[Table | Text]:
+    """What is best for each number of requests in flight, and all of them together."""
     rows = tuple(
         (
             str(band.concurrency),
@@ -80,7 +80,9 @@ def _bands(conclusion: Conclusion) -> Table:
         for band in conclusion.bands
     )
     head = (">in flight", "setting", ">x no speculation", ">x plain chain", "how sure")
-    return Table(head, rows, "Best for each number of requests in flight, over its contexts")
+    yield Table(head, rows, "Best for each number of requests in flight, over its contexts")
+    if whole := schedule_text(conclusion):
+        yield Text(whole)
 
 
 def _broken(conclusion: Conclusion) -> Iterator[Table]:

@@ -154,6 +154,8 @@ def _note(row: Row) -> str:
     notes = [str(failure)] if failure is not None else []
     if failure is None and row.why is not None:
         notes.append(row.why)
+    if record.proposal.part is not None:
+        notes.append(record.proposal.part)
     if record.gate is not None and record.gate.lossless is False:
         notes.append("greedy text differs from no speculation's")
     notes += [str(one) for one in record.differences]
