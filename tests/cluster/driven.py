@@ -15,11 +15,12 @@ from tests.cluster.machines import wait_for
 
 
 class Driven:
-    """A command of ours that runs."""
+    """A command of ours that runs, on a Ray of its own or in a cluster of ``Machines``."""
 
-    def __init__(self, *argv, address=None):
+    def __init__(self, *argv, machines=None):
         self.lines = []
-        environment = os.environ | ({"RAY_ADDRESS": address} if address else {})
+        self._machines = machines
+        environment = os.environ | ({"RAY_ADDRESS": machines.gcs} if machines else {})
         self._process = subprocess.Popen(
             [sys.executable, "-m", *map(str, argv)],
             stdout=subprocess.PIPE,
@@ -51,9 +52,14 @@ class Driven:
         self._reader.join(10)
         return code
 
+    @property
+    def process(self):
+        """Its own."""
+        return psutil.Process(self._process.pid)
+
     def processes(self):
-        """Every process that it started, an embedded Ray's too."""
-        return psutil.Process(self._process.pid).children(recursive=True)
+        """Every process of the cluster, or of the Ray that it started."""
+        return self._machines.processes() if self._machines else self.process.children(recursive=True)
 
     def worker(self, title, limit_s=60):
         """The Ray worker that does something now, by its title."""
@@ -70,8 +76,9 @@ class Driven:
 
     def close(self):
         """End what is left of it."""
-        left = [] if self._process.poll() is not None else self.processes()
+        left = []
         if self._process.poll() is None:
+            left = self.process.children(recursive=True)
             self.kill()
         for one in left:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -79,6 +86,35 @@ class Driven:
 
     def _read(self):
         self.lines.extend(iter(self._process.stdout.readline, ""))
+
+
+@contextlib.contextmanager
+def halted(process):
+    """Halt a process where it is, and let it go on in the end."""
+    process.suspend()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+@contextlib.contextmanager
+def halted_trial(driver, machines):
+    """Halt the only process of trials between two steps, where it waits for nothing but its driver; it holds its node.
+
+    Args:
+        driver: the process of the sweep's.
+        machines: where it runs.
+    """
+
+    def between_steps():
+        return next((one for one, name in titles(machines.processes()) if name.strip() == "ray::TuneTrial"), None)
+
+    with contextlib.ExitStack() as held:
+        with halted(driver):  # it asks for no further step
+            held.enter_context(halted(wait_for(between_steps)))
+        yield
 
 
 def alive(processes):

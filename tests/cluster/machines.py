@@ -14,7 +14,8 @@ import psutil
 
 RAY = str(Path(sys.executable).with_name("ray"))
 COMMON = ("--block", "--min-worker-port=0", "--max-worker-port=0")
-CPUS = 8
+CPUS = 4
+"""Of a node: Ray starts as many workers in advance."""
 EXCLUSIVE = '{"sweep_node": 1}'
 
 
@@ -41,7 +42,7 @@ class Machines:
         self._start(
             "--head",
             f"--port={self.gcs.rpartition(':')[2]}",
-            f"--num-cpus={CPUS}",
+            "--num-cpus=1",
             "--num-gpus=0",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={dashboard}",
@@ -101,6 +102,11 @@ class Machines:
         return subprocess.Popen(
             [RAY, *argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
+
+    def stop(self, job):
+        """Let Ray stop a job, as ``ray job stop`` does; whether it will."""
+        with self._client() as client:
+            return client.post(f"{self.address}/api/jobs/{job}/stop").json()["stopped"]
 
     def processes(self):
         """Every process below the cluster's."""

@@ -11,7 +11,7 @@ from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.node.store import Store
 from ddtree_tune.node.unfinished import REASON
-from tests.cluster.driven import Driven, alive, engine_of, titles
+from tests.cluster.driven import Driven, alive, engine_of, halted, titles
 from tests.cluster.machines import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -36,7 +36,8 @@ def kept(folder):
 class Story:
     """What happened, for the tests to look at."""
 
-    def __init__(self, home):
+    def __init__(self, home, machines):
+        self.machines = machines
         self.spec = home / "spec.yaml"
         self.spec.write_text(SPEC)
         self.results = home / "results"
@@ -54,16 +55,16 @@ class Story:
         (found,) = self.results.iterdir()
         return found
 
-    def run(self, *argv):
+    def run(self, *argv, machines=None):
         """Start a driver."""
-        driven = Driven(*argv)
+        driven = Driven(*argv, machines=machines)
         self.runs.append(driven)
         return driven
 
-    def resume(self):
+    def resume(self, machines=None):
         """Start a driver that goes on."""
         self.kept.append(kept(self.folder))
-        return self.run("ddtree_tune.cli", "resume", self.folder)
+        return self.run("ddtree_tune.cli", "resume", self.folder, machines=machines)
 
     def gated(self, driven, label, tries):
         """Wait until a setting passes its gate for the so manyth time; the number of that trial."""
@@ -73,15 +74,21 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """The sweep: five of its processes are killed, then its driver; its disk is full, its folder vanishes."""
-    told = Story(tmp_path_factory.mktemp("battered"))
+def story(machines, tmp_path_factory):
+    """The sweep: five of its processes are killed, then its driver; its disk is full, its folder vanishes.
+
+    All but the driver that is killed belong to a cluster of one node: it is there at once, a Ray of their own is not.
+    """
+    told = Story(tmp_path_factory.mktemp("battered"), machines)
+    machines.leave()
+    machines.join()
+    wait_for(lambda: machines.up() == 1)
     try:
         lose_processes(told)
         lose_the_driver(told)
         fill_the_disk(told)
         lose_the_folder(told)
-        last = told.resume()
+        last = told.resume(machines)
         assert last.ends() == 0, last.text
         yield told
     finally:
@@ -91,7 +98,7 @@ def story(tmp_path_factory):
 
 def lose_processes(story):
     """Each dies in the middle of a cell, or of the coding evaluation."""
-    first = story.run("ddtree_tune.run", story.spec, "--results", story.results)
+    first = story.run("ddtree_tune.run", story.spec, "--results", story.results, machines=story.machines)
     trial = story.gated(first, "no speculation", 1)
     first.worker("Worker.run").kill()
     first.says(rf" {trial} .*failed in load: load: the load actor is gone")
@@ -103,8 +110,10 @@ def lose_processes(story):
     story.gated(first, "no speculation", 3)
     first.worker("Store").kill()
     trial = story.gated(first, "chain", 1)
+    engine = engine_of(first.processes(), trial)
     first.says(rf" {trial} .* c2: ")
-    first.worker("Worker.run").kill()
+    with halted(engine):  # an evaluation that waits for it does not end before it is found
+        first.worker("Worker.run").kill()
     first.says(rf" {trial} .*failed in coding: grade: the grading actor is gone")
     trial = story.gated(first, "chain", 2)
     first.worker("Worker.run")
@@ -114,19 +123,21 @@ def lose_processes(story):
 
 
 def lose_the_driver(story):
-    """It is killed, and nobody is left to say why its trial ended."""
+    """It is killed with the Ray that it started, and nobody is left to say why its trial ended."""
     second = story.resume()
     trial = story.gated(second, "chain", 1)
+    engine = engine_of(second.processes(), trial)
     second.says(rf" {trial} .* c1: ")
-    second.worker("Worker.run")
-    story.orphans = second.processes()
-    second.kill()
+    with halted(engine):
+        second.worker("Worker.run")
+        story.orphans = second.processes()
+        second.kill()
     wait_for(lambda: engine_of(alive(story.orphans), trial) is None, 10)
 
 
 def fill_the_disk(story):
     """A limit of the process that writes: it fails in the middle of a file, as on a full disk."""
-    third = story.resume()
+    third = story.resume(story.machines)
     story.gated(third, "chain", 1)
     third.worker("Store").rlimit(psutil.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
     assert third.ends() == 1, third.text
@@ -134,7 +145,7 @@ def fill_the_disk(story):
 
 def lose_the_folder(story):
     """It is moved, as a share that is unmounted."""
-    fourth = story.resume()
+    fourth = story.resume(story.machines)
     story.gated(fourth, "chain", 1)
     where = story.folder
     where.rename(story.spec.parent / "elsewhere")

@@ -19,6 +19,7 @@ from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.node.store import Store
 from ddtree_tune.run import main
+from tests.cluster.driven import halted, halted_trial, titles
 from tests.cluster.machines import wait_for
 from tests.cluster.tiny import TINY_SWEEP
 
@@ -40,11 +41,12 @@ sys.exit(guarded(lambda: run.start(Path(sys.argv[1]), Path(sys.argv[2]), quiet=F
 
 
 class Job:
-    """A submitted job, followed."""
+    """A submitted job, followed as a user does and, seconds sooner, where Ray keeps its log."""
 
     def __init__(self, machines, name, *entrypoint):
         self.lines = []
         self.metrics = ""
+        self._log = machines.folder / f"session_latest/logs/job-driver-{name}.log"
         self._following = machines.ray(
             "job", "submit", "--working-dir", str(ROOT), "--runtime-env-json", STOPPABLE, "--submission-id", name,
             "--", *entrypoint,
@@ -55,12 +57,15 @@ class Job:
     def _read(self):
         self.lines.extend(iter(self._following.stdout.readline, ""))
 
-    def says(self, words, limit_s=90):
-        """Wait for a line of the job."""
+    def says(self, words, after="", limit_s=90):
+        """Wait for a line of the job, after the first one with other words."""
 
         def found():
-            line = next((line for line in list(self.lines) if words in line), None)
-            assert line or self._reader.is_alive(), f"the job ended and did not say {words!r}: {''.join(self.lines)}"
+            going = self._reader.is_alive()
+            lines = self._log.read_text().splitlines() if self._log.exists() else []
+            later = itertools.dropwhile(lambda line: after not in line, lines)
+            line = next((line for line in later if words in line), None)
+            assert line or going, f"the job ended and did not say {words!r}: {''.join(self.lines)}"
             return line
 
         return wait_for(found, limit_s)
@@ -111,6 +116,19 @@ def engines(machines):
     return found
 
 
+def driver(machines):
+    """The process of the only job that runs."""
+    found = [one for one, name in titles(machines.processes()) if re.match(r"\S*python\S* -m ddtree_tune\.run ", name)]
+    (process,) = found
+    return process
+
+
+def counted(metrics):
+    """What is exported once the last trial is counted, which comes with a delay."""
+    complete = re.search(r'^ray_ddtree_tune_trials\{.*status="complete".*\} 3', metrics, re.MULTILINE)
+    return metrics if complete else None
+
+
 def spec_file(folder):
     """The tiny sweep without finals: which settings they are of is up to the figures."""
     text = TINY_SWEEP.replace("final: {settings: 1, rounds: 1}", "final: {settings: 0, rounds: 0}")
@@ -135,15 +153,18 @@ def submitted(machines, lonely, tmp_path_factory):
     home = tmp_path_factory.mktemp("submitted")
     job = Job(machines, "tiny", "python", "-m", "ddtree_tune.run", spec_file(home), "--results", str(home / "results"))
     job.says("0 nodes up")
-    lonely[0].ends()
+    lonely[0].says("a trial must get a node")
     machines.join()
     job.says("1 node up")
     job.says("1.00 x no speculation")  # the base of every gain is measured alone: two engines share few cores here
-    machines.join()
-    job.says("2 nodes up")
+    with halted_trial(driver(machines), machines):  # a node takes as long to come as the next trials to end
+        machines.join()
+        job.says("2 nodes up")
+        job.says("| starting", after="2 nodes up")
+    job.says("Trials: budget/topk/window", limit_s=200)
+    job.metrics = wait_for(lambda: counted(machines.metrics()))  # Ray forgets them 20 seconds after they were set
     code = job.ends()
     assert code == 0, "".join(job.lines)
-    job.metrics = machines.metrics()  # Ray forgets them 20 seconds after they were set
     (folder,) = (home / "results").iterdir()
     return job, folder
 
@@ -210,11 +231,12 @@ def test_a_stopped_job_leaves_no_server_no_half_file_and_what_was_done(submitted
         machines, "stopped", "python", "-m", "ddtree_tune.run", spec_file(tmp_path), "--results", str(tmp_path / "r")
     )
     job.says("i60 c1")
-    assert engines(machines)
-    alive = [actor for actor in machines.listed("actors") if actor["state"] == "ALIVE"]
-    assert "TuneTrial" in {actor["class_name"] for actor in alive}
-    assert {"load", "lease", "store"} <= {actor["name"].partition("-")[0] for actor in alive}
-    assert machines.ray("job", "stop", "stopped").wait(130) == 0
+    with halted(driver(machines)):  # or a trial may have ended before it is stopped
+        assert engines(machines)
+        alive = [actor for actor in machines.listed("actors") if actor["state"] == "ALIVE"]
+        assert "TuneTrial" in {actor["class_name"] for actor in alive}
+        assert {"load", "lease", "store"} <= {actor["name"].partition("-")[0] for actor in alive}
+        assert machines.stop("stopped")
     job.ends()
     assert not engines(machines)
     (folder,) = (tmp_path / "r").iterdir()

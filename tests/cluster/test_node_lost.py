@@ -8,7 +8,7 @@ import pytest
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.node.store import Store
-from tests.cluster.driven import Driven, alive, engine_of
+from tests.cluster.driven import Driven, alive, engine_of, halted_trial, titles
 from tests.cluster.machines import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -42,14 +42,18 @@ def battered(machines, tmp_path_factory):
     machines.join('{"load_node": 2}', LOAD_IP)
     machines.join(address=first, gpus=GPUS)
     wait_for(lambda: machines.up() == 2)
-    driven = Driven("ddtree_tune.run", home / "spec.yaml", "--results", home / "results", address=machines.gcs)
+    driven = Driven("ddtree_tune.run", home / "spec.yaml", "--results", home / "results", machines=machines)
     try:
         driven.says(r"1.00 x no speculation")  # measured alone: two engines share few cores here
-        machines.join(address=second, gpus=GPUS)
-        driven.says(r"2 nodes up")
-        hit = driven.says(r"\] (\d+) 8/4/none(?: on \S+)? \| i60 c1: ").group(1)
+        with halted_trial(driven.process, machines):  # a node takes as long to come as a tiny trial
+            machines.join(address=second, gpus=GPUS)
+            driven.says(r"2 nodes up")
+        hit = driven.says(r"\] (\d+) 8/4/none(?: on \S+)? \| gate passed").group(1)
         (node,) = [one for one in machines.nodes if engine_of(below(one), hit)]
         engine = engine_of(below(node), hit)
+        (trial,) = [one for one, name in titles(below(node)) if name.startswith("ray::TuneTrial")]
+        driven.says(rf" {hit} 8/4/none(?: on \S+)? \| i60 c1: ")
+        trial.suspend()  # or the next cell may end before the node does
         machines.end(node)
         machines.nodes.remove(node)
         assert not alive([engine])
