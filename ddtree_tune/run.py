@@ -21,7 +21,7 @@ from ddtree_tune.core.dialects import select
 from ddtree_tune.core.errors import EXIT_INTERRUPTED, LoadError, SpecError
 from ddtree_tune.core.foresight import Replayed
 from ddtree_tune.core.record import TrialStatus
-from ddtree_tune.core.report import answer_lines
+from ddtree_tune.core.report import answer_lines, outlook
 from ddtree_tune.core.space import Space
 from ddtree_tune.core.spec import SweepSpec
 from ddtree_tune.node.fingerprint import fingerprint
@@ -38,6 +38,7 @@ from ddtree_tune.node.unfinished import close_unfinished
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ddtree_tune.core.beliefs import Hope
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.draft_trace import DraftTrace
     from ddtree_tune.core.record import TrialRecord
@@ -152,10 +153,11 @@ def _answer(spec: SweepSpec, store: Store, study: Study, *, as_json: bool) -> in
     if not as_json:
         print("\n".join(answer_lines(conclusion, records, spec, root=store.root)), flush=True)
     partial = write_report(store, records, conclusion, spec)
+    hope = study.next_hope()
     if as_json:
-        print(answer_line(store, records, conclusion, spec, partial))
+        print(answer_line(store, records, conclusion, spec, partial=partial, hope=hope))
     else:
-        print("\n".join(f"\n{line}" for line in _last_words(store, study)))
+        print("\n".join(f"\n{line}" for line in _last_words(store, study, hope)))
     if study.stopped is not None:
         return 1
     if not study.done:
@@ -163,13 +165,15 @@ def _answer(spec: SweepSpec, store: Store, study: Study, *, as_json: bool) -> in
     return 0 if any(record.status is TrialStatus.COMPLETE for record in records) else 1
 
 
-def _last_words(store: Store, study: Study) -> Iterator[str]:
+def _last_words(store: Store, study: Study, hope: Hope | None) -> Iterator[str]:
     """Where the report is, and what to do if this is not the end."""
     yield f"Report: {store.root}/{REPORT}"
     if study.stopped is not None:
         yield f"Given up: {study.stopped}. Once that is mended, go on with: ddtree-tune resume {store.root}"
     elif not study.done:
         yield f"Interrupted; what is complete is kept. Go on with: ddtree-tune resume {store.root}"
+    elif hope is not None:
+        yield outlook(hope, store.root)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

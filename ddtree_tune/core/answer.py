@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,13 @@ from ddtree_tune.core.headline import headline
 from ddtree_tune.core.launch import DEFAULTS, command_words, winning_plan
 from ddtree_tune.core.objective import failure_class
 from ddtree_tune.core.price import setting_costs
+from ddtree_tune.core.stats import Z95
 from ddtree_tune.core.winners import schedule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddtree_tune.core.beliefs import Hope
     from ddtree_tune.core.conclusion import Conclusion, Row, Setting
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.front import Compromise
@@ -72,6 +75,14 @@ def answer_fields(
         "launch": _launch(conclusion, records),
         "results": root,
     }
+
+
+def hope_fields(hope: Hope) -> dict[str, Any]:
+    """What the search would try next; the interval holds 95 %."""
+    log, deviation = hope.speedup
+    ends = {name: math.exp(log + side * Z95 * deviation) for name, side in (("low", -1), ("high", 1))}
+    expected = {"ratio": math.exp(log), "interval": ends}
+    return {**(_config(hope.config) or {}), "x_no_speculation": expected, "chance_of_better": hope.chance}
 
 
 def plan_fields(spec: SweepSpec, plan: Plan) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ddtree_tune.core.objective import Verdict
 from ddtree_tune.core.rungs import Rest
 from ddtree_tune.core.step_time import Estimate
 from ddtree_tune.core.surrogate import Foretold, Told, believed, chance, feasible, predicted, promising
+from ddtree_tune.core.winners import TIE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,6 +44,17 @@ class Foresight(Protocol):
     def __call__(self, config: EngineConfig) -> Estimate | None:
         """The log score of a setting; None where nothing is known of it."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Hope:
+    """What is expected of a setting before it is measured."""
+
+    config: EngineConfig
+    speedup: Estimate
+    """Logarithm over no speculation."""
+    chance: float
+    """That it is faster than the best one by more than a tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +147,23 @@ class Beliefs:
         scores, reached = (blended(of, shares, known.max(axis=0), width) for of in (draws, known))
         gain = np.maximum(scores - reached.max(), 0.0).mean(axis=0)
         return tuple(candidates.values())[int(np.argmax(gain * chance(rows, told[0], columns)))]
+
+    def hope(self, config: EngineConfig) -> Hope | None:
+        """What is expected of an untried point of the space; None as long as nothing was measured.
+
+        Args:
+            config: the point.
+        """
+        ranked = self.ranked()
+        placed, told = self.told(())
+        if not ranked or not placed:
+            return None
+        rows, foretold = self._rows([config]), self._foretold(placed, (), [config])
+        (mean,), (deviation,) = predicted(rows, told, self.space.columns(), foretold)
+        fit = [ranked[one] for one, seen in self.seen if seen.feasible and one in ranked]
+        short = max(fit or ranked.values()) + math.log1p(TIE) - float(mean)
+        chance = 0.5 * math.erfc(short / float(deviation) / math.sqrt(2))
+        return Hope(config, Estimate(float(mean), float(deviation)), chance)
 
     def ranked(self) -> dict[EngineConfig, float]:
         """Log score of every complete setting as it is believed to be without noise.

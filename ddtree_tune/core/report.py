@@ -5,6 +5,7 @@ Plain text of at most 100 columns. A number that is absent is a dash, and never 
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,14 @@ from ddtree_tune.core.objective import failure_class
 from ddtree_tune.core.price import setting_costs
 from ddtree_tune.core.record import Origin, TrialStatus
 from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
+from ddtree_tune.core.stats import Z95
 from ddtree_tune.core.tables import ABSENT, WIDTH, cut, money, text_table
 from ddtree_tune.core.winners import certainty_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddtree_tune.core.beliefs import Hope
     from ddtree_tune.core.conclusion import Conclusion, Row
     from ddtree_tune.core.front import Compromise
     from ddtree_tune.core.measurements import Gain
@@ -87,6 +90,23 @@ def plan_lines(spec: SweepSpec, plan: Plan) -> list[str]:
         *_saved(spec, plan),
     ]
     return [line for one in lines for line in textwrap.wrap(one, WIDTH, subsequent_indent="  ")]
+
+
+def outlook(hope: Hope, root: str) -> str:
+    """What the search would do next, and how to let it.
+
+    Args:
+        hope: of the next trial.
+        root: where the results are.
+    """
+    log, deviation = hope.speedup
+    low, high = (math.exp(log + end * Z95 * deviation) for end in (-1, 1))
+    said = (
+        f"Next the search would try {hope.config.label}. It expects {math.exp(log):.2f} ({low:.2f} to {high:.2f}) x no "
+        f"speculation of it, and over 1 % more than of the best so far with a chance of {hope.chance:.0%}. To go on, "
+        f"raise search.trials in {root}/sweep.yaml and run: ddtree-tune resume {root}"
+    )
+    return textwrap.fill(said, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _saved(spec: SweepSpec, plan: Plan) -> list[str]:

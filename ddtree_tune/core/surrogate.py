@@ -105,7 +105,7 @@ def promising(
 
 
 def predicted(
-    candidates: NDArray[np.float64], told: Told, columns: Sequence[slice]
+    candidates: NDArray[np.float64], told: Told, columns: Sequence[slice], foretold: Foretold | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """What candidates' log scores are without noise: mean and deviation over all processes, (c,) float64 each.
 
@@ -113,8 +113,9 @@ def predicted(
         candidates: (c, D) float64.
         told: what is known; points under way count with their predicted mean.
         columns: the columns of each knob.
+        foretold: of the candidates and the told points, where there is a prior.
     """
-    views = _views(candidates, told, columns, None)
+    views = _views(candidates, told, columns, foretold)
     weights = [view.weight for view in views]
     mean = np.average([view.mean for view in views], axis=0, weights=weights)
     spread = np.average([view.deviation**2 + (view.mean - mean) ** 2 for view in views], axis=0, weights=weights)

@@ -9,7 +9,7 @@ import functools
 import json
 from typing import TYPE_CHECKING, Any
 
-from ddtree_tune.core.answer import answer_fields
+from ddtree_tune.core.answer import answer_fields, hope_fields
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.errors import SpecError, StoreError
 from ddtree_tune.core.launch import winner_script
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ddtree_tune.core.beliefs import Hope
     from ddtree_tune.core.conclusion import Conclusion
     from ddtree_tune.core.record import TrialRecord
 
@@ -54,7 +55,7 @@ def report_command(folder: Path, *, as_json: bool = False) -> int:
     conclusion = conclude(records, spec)
     partial = write_report(store, records, conclusion, spec)
     if as_json:
-        print(answer_line(store, records, conclusion, spec, partial))
+        print(answer_line(store, records, conclusion, spec, partial=partial))
         return 0
     print("\n".join(answer_lines(conclusion, records, spec, root=store.root)))
     if partial is not None:
@@ -64,10 +65,17 @@ def report_command(folder: Path, *, as_json: bool = False) -> int:
 
 
 def answer_line(
-    store: Store, records: Sequence[TrialRecord], conclusion: Conclusion, spec: SweepSpec, partial: str | None
+    store: Store,
+    records: Sequence[TrialRecord],
+    conclusion: Conclusion,
+    spec: SweepSpec,
+    *,
+    partial: str | None,
+    hope: Hope | None = None,
 ) -> str:
-    """The answer as one line of JSON, the last of those that a sweep prints."""
+    """The answer as one line of JSON, the last of those that a sweep prints; with what the search would try next."""
     fields = answer_fields(conclusion, records, spec, root=store.root, partial=partial)
+    fields["next"] = hope_fields(hope) if hope else None
     return json.dumps({"event": "answer", **fields, "report": f"{store.root}/{REPORT}"}, ensure_ascii=False)
 
 

@@ -26,6 +26,7 @@ from ddtree_tune.core.record import Origin, Proposal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ddtree_tune.core.beliefs import Hope
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.foresight import Replayed
@@ -107,6 +108,12 @@ class Study:
     def ranking(self) -> tuple[EngineConfig, ...]:
         """The complete settings that may be recommended, the one that is believed to be best first."""
         return self._agenda.ranking()
+
+    def next_hope(self) -> Hope | None:
+        """What the search would try if it had another trial; None where there is nothing, or nothing is known."""
+        if not self._agenda.untried():
+            return None
+        return self._agenda.beliefs(finals=False).hope(self._choose())
 
     def ask(self) -> Proposal | None:
         """The next trial; None if there is none now, see ``done``."""
