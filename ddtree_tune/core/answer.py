@@ -79,10 +79,10 @@ def answer_fields(
 
 def hope_fields(hope: Hope) -> dict[str, Any]:
     """What the search would try next; the interval holds 95 %."""
-    log, deviation = hope.speedup
+    log, deviation = hope.ratio
     ends = {name: math.exp(log + side * Z95 * deviation) for name, side in (("low", -1), ("high", 1))}
     expected = {"ratio": math.exp(log), "interval": ends}
-    return {**(_config(hope.config) or {}), "x_no_speculation": expected, "chance_of_better": hope.chance}
+    return {**(_config(hope.config) or {}), "best": hope.best.label, "x_best": expected, "chance": hope.chance}
 
 
 def plan_fields(spec: SweepSpec, plan: Plan) -> dict[str, Any]:

@@ -51,10 +51,12 @@ class Hope:
     """What is expected of a setting before it is measured."""
 
     config: EngineConfig
-    speedup: Estimate
-    """Logarithm over no speculation."""
+    best: EngineConfig
+    """The setting that is believed to be the fastest so far."""
+    ratio: Estimate
+    """Logarithm of the one's speed over the other's."""
     chance: float
-    """That it is faster than the best one by more than a tie."""
+    """That it is faster by more than a tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,21 +151,22 @@ class Beliefs:
         return tuple(candidates.values())[int(np.argmax(gain * chance(rows, told[0], columns)))]
 
     def hope(self, config: EngineConfig) -> Hope | None:
-        """What is expected of an untried point of the space; None as long as nothing was measured.
+        """What is expected of an untried point of the space; None as long as no setting may be recommended.
 
         Args:
             config: the point.
         """
         ranked = self.ranked()
         placed, told = self.told(())
-        if not ranked or not placed:
+        fit = {one: ranked[one] for one, seen in self.seen if seen.feasible and one in ranked}
+        if not fit or not placed:
             return None
+        best = max(fit, key=lambda one: fit[one])
         rows, foretold = self._rows([config]), self._foretold(placed, (), [config])
         (mean,), (deviation,) = predicted(rows, told, self.space.columns(), foretold)
-        fit = [ranked[one] for one, seen in self.seen if seen.feasible and one in ranked]
-        short = max(fit or ranked.values()) + math.log1p(TIE) - float(mean)
-        chance = 0.5 * math.erfc(short / float(deviation) / math.sqrt(2))
-        return Hope(config, Estimate(float(mean), float(deviation)), chance)
+        ratio = Estimate(float(mean) - fit[best], float(deviation))
+        chance = 0.5 * math.erfc((math.log1p(TIE) - ratio.log) / ratio.deviation / math.sqrt(2))
+        return Hope(config, best, ratio, chance)
 
     def ranked(self) -> dict[EngineConfig, float]:
         """Log score of every complete setting as it is believed to be without noise.

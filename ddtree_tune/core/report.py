@@ -99,12 +99,12 @@ def outlook(hope: Hope, root: str) -> str:
         hope: of the next trial.
         root: where the results are.
     """
-    log, deviation = hope.speedup
+    log, deviation = hope.ratio
     low, high = (math.exp(log + end * Z95 * deviation) for end in (-1, 1))
     said = (
-        f"Next the search would try {hope.config.label}. It expects {math.exp(log):.2f} ({low:.2f} to {high:.2f}) x no "
-        f"speculation of it, and over 1 % more than of the best so far with a chance of {hope.chance:.0%}. To go on, "
-        f"raise search.trials in {root}/sweep.yaml and run: ddtree-tune resume {root}"
+        f"Next the search would try {hope.config.label}. It expects {math.exp(log):.2f} ({low:.2f} to {high:.2f}) x the "
+        f"speed of {hope.best.label}, the best so far by the search's own measurements: over 1 % more with a chance of "
+        f"{hope.chance:.0%}. To go on, raise search.trials in {root}/sweep.yaml and run: ddtree-tune resume {root}"
     )
     return textwrap.fill(said, WIDTH, break_long_words=False, break_on_hyphens=False)
 
