@@ -10,7 +10,7 @@ import pytest
 from ddtree_tune.cluster.actors import Watched
 from ddtree_tune.core.errors import EngineError, FailureClass, LoadError
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_nodes")]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_nodes")]
 WHO = (LoadError, "the load actor")
 
 

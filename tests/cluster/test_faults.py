@@ -1,5 +1,6 @@
 """One sweep to which everything happens: it loses nothing, counts nothing twice, and its folder is whole."""
 
+import contextlib
 import re
 import resource
 
@@ -48,6 +49,8 @@ class Story:
         """Processes of the driver that was killed."""
         self.engines = []
         """How many engines there were whenever a trial passed its gate."""
+        self.engine = None
+        """The process of the last one."""
 
     @property
     def folder(self):
@@ -69,8 +72,17 @@ class Story:
     def gated(self, driven, label, tries):
         """Wait until a setting passes its gate for the so manyth time; the number of that trial."""
         trial = driven.says(rf"\] (\d+) {label} \| gate passed", tries).group(1)
-        self.engines.append(len([name for _, name in titles(driven.processes()) if re.match(ENGINE, name)]))
+        with halted(driven.process):  # the trial is a step further at most when they are found
+            processes = driven.processes()
+            self.engines.append(len([name for _, name in titles(processes) if re.match(ENGINE, name)]))
+            self.engine = engine_of(processes, trial)
         return trial
+
+    @contextlib.contextmanager
+    def working(self, driven):
+        """The worker that measures or grades: it waits for the engine, which stands still here."""
+        with halted(self.engine):
+            yield driven.worker("Worker.run")
 
 
 @pytest.fixture(scope="module")
@@ -100,24 +112,24 @@ def lose_processes(story):
     """Each dies in the middle of a cell, or of the coding evaluation."""
     first = story.run("ddtree_tune.run", story.spec, "--results", story.results, machines=story.machines)
     trial = story.gated(first, "no speculation", 1)
-    first.worker("Worker.run").kill()
+    with story.working(first) as worker:
+        worker.kill()
     first.says(rf" {trial} .*failed in load: load: the load actor is gone")
     trial = story.gated(first, "no speculation", 2)
-    first.worker("Worker.run")
-    first.worker("ServeReplica:engine").kill()
+    with story.working(first):
+        first.worker("ServeReplica:engine").kill()
     first.says(rf" {trial} .*failed in load: node_lost: the engine's replica")
     assert engine_of(first.processes(), trial) is None
     story.gated(first, "no speculation", 3)
     first.worker("Store").kill()
     trial = story.gated(first, "chain", 1)
-    engine = engine_of(first.processes(), trial)
     first.says(rf" {trial} .* c2: ")
-    with halted(engine):  # an evaluation that waits for it does not end before it is found
-        first.worker("Worker.run").kill()
+    with story.working(first) as worker:
+        worker.kill()
     first.says(rf" {trial} .*failed in coding: grade: the grading actor is gone")
     trial = story.gated(first, "chain", 2)
-    first.worker("Worker.run")
-    first.worker("TuneTrial.train").kill()
+    with story.working(first):
+        first.worker("TuneTrial.train").kill()
     first.says(rf" {trial} .*: node_lost: the trial's process must live until its end, but it is gone: ActorDiedError")
     assert first.ends() == 1, first.text
 
@@ -126,13 +138,11 @@ def lose_the_driver(story):
     """It is killed with the Ray that it started, and nobody is left to say why its trial ended."""
     second = story.resume()
     trial = story.gated(second, "chain", 1)
-    engine = engine_of(second.processes(), trial)
     second.says(rf" {trial} .* c1: ")
-    with halted(engine):
-        second.worker("Worker.run")
+    with story.working(second):
         story.orphans = second.processes()
         second.kill()
-    wait_for(lambda: engine_of(alive(story.orphans), trial) is None, 10)
+    wait_for(lambda: engine_of(alive(story.orphans), trial) is None, 30)
 
 
 def fill_the_disk(story):

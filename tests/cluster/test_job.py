@@ -57,7 +57,7 @@ class Job:
     def _read(self):
         self.lines.extend(iter(self._following.stdout.readline, ""))
 
-    def says(self, words, after="", limit_s=90):
+    def says(self, words, after="", limit_s=180):
         """Wait for a line of the job, after the first one with other words."""
 
         def found():
@@ -161,7 +161,7 @@ def submitted(machines, lonely, tmp_path_factory):
         machines.join()
         job.says("2 nodes up")
         job.says("| starting", after="2 nodes up")
-    job.says("Trials: budget/topk/window", limit_s=200)
+    job.says("Trials: budget/topk/window")
     job.metrics = wait_for(lambda: counted(machines.metrics()))  # Ray forgets them 20 seconds after they were set
     code = job.ends()
     assert code == 0, "".join(job.lines)

@@ -8,7 +8,7 @@ import pytest
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.node.store import Store
-from tests.cluster.driven import Driven, alive, engine_of, halted_trial, titles
+from tests.cluster.driven import Driven, alive, engine_of, halted, halted_trial, titles
 from tests.cluster.machines import wait_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -49,9 +49,10 @@ def battered(machines, tmp_path_factory):
             machines.join(address=second, gpus=GPUS)
             driven.says(r"2 nodes up")
         hit = driven.says(r"\] (\d+) 8/4/none(?: on \S+)? \| gate passed").group(1)
-        (node,) = [one for one in machines.nodes if engine_of(below(one), hit)]
-        engine = engine_of(below(node), hit)
-        (trial,) = [one for one, name in titles(below(node)) if name.startswith("ray::TuneTrial")]
+        with halted(driven.process):  # the trial is a step further at most when they are found
+            (node,) = [one for one in machines.nodes if engine_of(below(one), hit)]
+            engine = engine_of(below(node), hit)
+            (trial,) = [one for one, name in titles(below(node)) if name.startswith("ray::TuneTrial")]
         driven.says(rf" {hit} 8/4/none(?: on \S+)? \| i60 c1: ")
         trial.suspend()  # or the next cell may end before the node does
         machines.end(node)

@@ -15,7 +15,7 @@ from tests.gpu.folder import FakeGpus
 from tests.sglang.harness import PAIR
 from tests.sglang.scenario import VARIABLE, Scenario
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[2]
 SPEC = f"""
 name: held

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 
 import psutil
 import pytest
@@ -14,22 +13,16 @@ from ddtree_tune.cluster.placement import this_node
 from ddtree_tune.cluster.serve import EngineApp, ServedEngine, delete_stranded
 from ddtree_tune.core.errors import EngineError, FailureClass
 from ddtree_tune.core.spec import SweepSpec
+from tests.cluster.machines import wait_for
 from tests.node.launching import start
 from tests.node.test_engine import CONFIG, SPEC, ScriptDialect, gone, listening
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_nodes")]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_nodes")]
 
 
 def served(mode, app, pids=""):
     dialect = ScriptDialect(mode=mode, pids=str(pids))
     return EngineApp(SweepSpec.parse(SPEC, "s"), dialect, name=app)
-
-
-def wait_for(condition, limit_s=20):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
 
 
 def running(app):
@@ -94,7 +87,7 @@ def test_a_replica_that_serve_restarts_holds_no_engine_and_the_next_trial_gets_a
     (server,) = json.loads((tmp_path / "pids").read_text())
     replica = psutil.Process(handle.pid).parent().pid
     os.kill(replica, signal.SIGKILL)
-    assert gone([handle.pid, server])
+    assert gone([handle.pid, server], limit_s=30)
 
     def restarted():
         with pytest.raises(EngineError) as raised:
@@ -124,5 +117,5 @@ def test_an_engine_ends_with_the_trial_that_held_its_lease(tmp_path):
     name, handle = ray.get(trial.start.remote())
     assert listening(handle.plan.port)
     ray.kill(trial)
-    assert gone([handle.pid, *json.loads(pids.read_text())])
+    assert gone([handle.pid, *json.loads(pids.read_text())], limit_s=30)
     wait_for(lambda: running(name) is None)
