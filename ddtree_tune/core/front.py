@@ -71,6 +71,8 @@ class _Goals:
         """A setting over no speculation; None where one of the goals is not known."""
         gains = {goal: table.gain(config, NO_SPECULATION) for goal, table in self.tables.items()}
         known = {goal: gain for goal, gain in gains.items() if gain is not None}
+        if config == NO_SPECULATION:  # what it is beside itself is no measurement
+            known = {goal: replace(gain, interval=None) for goal, gain in known.items()}
         if len(known) < len(gains) or (self.solved is not None and config not in self.solved):
             return None
         latencies = tuple((goal, _time(gain)) for goal, gain in known.items() if goal is not Goal.SPEEDUP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ddtree_tune.core.goals import LATENCIES
 from ddtree_tune.core.headline import gain_text
 from ddtree_tune.core.objective_spec import Goal
 from ddtree_tune.core.page.charts import ACCENT, GREY, INK, chart, hover, layer, named, number, written
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from ddtree_tune.core.spec import SweepSpec
 
 _HOW = (
-    "What there is to choose from: rings are settings that no other beats at every goal. Bars are 95 % intervals where "
-    "settings were measured again. A tie is a setting that no goal tells apart from the one named for the better."
+    "What there is to choose from: right and up is better, rings are settings that no other beats at every goal. Bars "
+    "are 95 % intervals where settings were measured again. A tie is a setting that no goal tells apart from the one "
+    "named for the better."
 )
+_SPARE = 18
+"""Pixels around the points, for their names."""
 _AXES = {
     Goal.TTFT: "time to first token (p95), x no speculation",
     Goal.TPOT: "time per output token (p95), x no speculation",
@@ -66,7 +70,9 @@ def _table(front: Sequence[Compromise]) -> Table:
 def _chart(front: Sequence[Compromise], goal: Goal) -> dict[str, object]:
     """Speed to the right, the goal upwards."""
     rows = written([_row(one, goal) for one in front], speed=2, reached=2)
-    x, y = number("speed", "x no speculation"), number("reached", _AXES[goal])
+    across = {"padding": _SPARE}
+    upwards = {"padding": _SPARE, "reverse": goal in LATENCIES}  # so that up is better for every goal
+    x, y = number("speed", "x no speculation", **across), number("reached", _AXES[goal], **upwards)
     tooltip = hover(
         setting="setting",
         budget="budget",
@@ -80,9 +86,9 @@ def _chart(front: Sequence[Compromise], goal: Goal) -> dict[str, object]:
     bar = {"type": "rule", "color": GREY, "opacity": 0.7}
     return chart(
         rows,
-        layer(bar, [row for row in rows if row["speed_high"]], x=number("speed_low", "x no speculation"),
+        layer(bar, [row for row in rows if row["speed_high"]], x=number("speed_low", "x no speculation", **across),
               x2={"field": "speed_high"}, y=y),
-        layer(bar, [row for row in rows if row["reached_high"]], y=number("reached_low", _AXES[goal]),
+        layer(bar, [row for row in rows if row["reached_high"]], y=number("reached_low", _AXES[goal], **upwards),
               y2={"field": "reached_high"}, x=x),
         layer({"type": "point", "filled": True, "size": 60, "color": ACCENT}, x=x, y=y, tooltip=tooltip),
         layer({"type": "point", "size": 170, "color": INK, "strokeWidth": 1.2}, rings, x=x, y=y, tooltip=tooltip),
