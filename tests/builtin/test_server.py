@@ -1,20 +1,14 @@
 """The HTTP surface over a real socket of a real process."""
 
-import http.client
 import json
 import re
-import signal
-import socket
-import subprocess
-import sys
-import time
 from itertools import pairwise
 
 import pytest
 
-from tests.builtin.harness import LENGTH, PAIR, QUESTIONS, ROOT, free_port, serving
+from tests.builtin.harness import LENGTH, serving
+from tests.builtin.streams import CHAT, open_stream, wait_idle
 
-CHAT = {"model": "nonce", "messages": [{"role": "user", "content": QUESTIONS[0]}], "temperature": 0}
 NATIVE = {"text": "def add(a, b):", "sampling_params": {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True}}
 
 
@@ -248,95 +242,3 @@ def test_a_flush_zeroes_acceptance_and_needs_an_idle_server(server):
     assert server.request("/flush_cache")[0] == 200
     assert server.request("/health_generate")[0] == 200  # its one token comes from the prompt
     assert "avg_spec_accept_length" not in server.json("/server_info")["internal_states"][0]
-
-
-class open_stream:  # noqa: N801  # reads as a verb
-    """A streamed chat request whose client reads one chunk and then waits, or leaves."""
-
-    def __init__(self, server, body):
-        self.connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-        self.connection.request("POST", "/v1/chat/completions", json.dumps(body | {"stream": True}))
-        self.reply = self.connection.getresponse()
-
-    def __enter__(self):
-        assert self.reply.readline().startswith(b"data: ")
-        return self.reply
-
-    def __exit__(self, *_):
-        self.reply.close()
-        self.connection.close()
-
-
-def running(server):
-    text = server.request("/metrics")[1]
-    return [float(re.search(rf"^sglang:{name}\S* (\S+)$", text, re.MULTILINE).group(1)) for name in GAUGES]
-
-
-GAUGES = ("num_running_reqs", "num_queue_reqs")
-
-
-def wait_idle(server, seconds=5):
-    deadline = time.monotonic() + seconds
-    while running(server) != [0, 0]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_a_client_that_leaves_ends_its_request(server):
-    with open_stream(server, CHAT | {"max_tokens": 900, "ignore_eos": True}):
-        assert running(server)[0] == 1
-    before = time.monotonic()
-    wait_idle(server)
-    assert time.monotonic() - before < 1
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-    connection.request("POST", "/v1/chat/completions", json.dumps(CHAT | {"max_tokens": 900, "ignore_eos": True}))
-    while running(server)[0] == 0:
-        time.sleep(0.01)
-    connection.close()
-    wait_idle(server, 1)
-
-
-def test_no_more_requests_run_than_allowed(plain):
-    body = CHAT | {"max_tokens": 900, "ignore_eos": True}
-    with open_stream(plain, body), open_stream(plain, body):
-        waiting = http.client.HTTPConnection("127.0.0.1", plain.port, timeout=30)
-        waiting.request("POST", "/v1/chat/completions", json.dumps(body | {"stream": True}))
-        deadline = time.monotonic() + 5
-        while running(plain) != [2, 1]:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        waiting.close()
-    wait_idle(plain)
-
-
-def test_a_taken_port_is_named(tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        said = r"must be free to listen on, but got .*Address already in use"
-        with pytest.raises(AssertionError, match=said), serving(tmp_path, "--port", port):
-            pass
-
-
-def test_a_running_request_does_not_hold_up_the_end(tmp_path):
-    with serving(tmp_path, "--algorithm", "none") as server:
-        stream = open_stream(server, CHAT | {"max_tokens": 900, "ignore_eos": True})
-        with stream:
-            server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(10) == 0
-
-
-def test_a_dead_engine_ends_the_process(tmp_path):
-    """A poisoned scheduler is the one way to kill the thread from outside of the product."""
-    program = (
-        "import sys; from ddtree_tune.builtin import scheduler, __main__\n"
-        "def die(*_): raise RuntimeError('poisoned')\n"
-        "scheduler.Scheduler.tick = die\n"
-        "sys.exit(__main__.main())"
-    )
-    command = [sys.executable, "-c", program, "--model", PAIR / "target", "--draft-model", PAIR / "draft"]
-    command += ["--port", str(free_port()), "--served-model-name", "nonce"]
-    ended = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 1
-    assert "RuntimeError: poisoned" in ended.stderr
