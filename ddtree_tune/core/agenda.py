@@ -25,7 +25,7 @@ from ddtree_tune.core.step_time import Estimate
 from ddtree_tune.core.winners import TIE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
@@ -89,6 +89,7 @@ class Agenda:
             self._doubted[slot] = None
         else:
             self._left.append((slot, record))
+            self._left.sort(key=lambda one: one[1].trial_id)  # as asked: nodes in parallel tell in any order
             fresh = judged(one for _, one in self._left)
             self.told = {}
             for (left_by, _), one in zip(self._left, fresh, strict=True):
@@ -206,12 +207,28 @@ class Agenda:
             return ()
         baselines = [config for config in self._spec.baseline_configs() if self._measured(config)]
         arms = dict.fromkeys(finalists, ()) | self._of_bands(finalists) | dict.fromkeys(baselines, ())
-        rounds = range(self._spec.search.final.rounds)
+        first = self._first_round(arms)
         return tuple(
             Slot(config, Origin.FINAL, n, users)
-            for n in rounds
+            for n in range(first, first + self._spec.search.final.rounds)
             for config, users in (reversed(arms.items()) if n % 2 else arms.items())
         )
+
+    def _first_round(self, arms: Mapping[EngineConfig, tuple[int, ...]]) -> int:
+        """The round that the finals begin with.
+
+        Where the search went on after finals and has another finalist, all are measured again in new rounds:
+        a round holds what was measured side by side.
+
+        Args:
+            arms: what is to be measured, with its numbers of users.
+        """
+        searched = max((one.trial_id for slot, one in self._left if slot.origin is not Origin.FINAL), default="")
+        before = {slot for slot, one in self._left if slot.origin is Origin.FINAL and one.trial_id < searched}
+        first = 1 + max((slot.round for slot in before), default=-1)
+        while first and all(Slot(config, Origin.FINAL, first - 1, users) in before for config, users in arms.items()):
+            first -= 1
+        return first
 
     def _of_bands(self, finalists: Sequence[EngineConfig]) -> dict[EngineConfig, tuple[int, ...]]:
         """Settings that are believed to beat the finalists for some numbers of users by more than a tie."""

@@ -136,7 +136,8 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     weights = spec.weights()
     search, finals = Measurements.of_search(ordered, weights), Measurements.of_finals(ordered, weights)
     barred, late = unfit(ordered, spec), slow(ordered, spec)
-    partial = {record.config for record in ordered if record.proposal.users}
+    again = [record for record in ordered if record.proposal.origin is Origin.FINAL]
+    whole = {record.config for record in again if not record.proposal.users}
     coding = coding_results(ordered)
     rows = tuple(_row(record, ordered, weights) for record in ordered)
     cells = spec.load.cells()
@@ -149,7 +150,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     each = (
         _setting(config, ordered, table, coding, late[config], feasible=config not in barred)
         for config in table.arms
-        if table is search or config not in partial
+        if table is search or config in whole
     )
     settings = tuple(sorted(each, key=lambda one: (-(one.vs_none.ratio if one.vs_none else 0.0), size_key(one.config))))
     best = _best([one for one in settings if one.feasible])

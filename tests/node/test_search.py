@@ -166,6 +166,22 @@ def test_nodes_in_parallel_get_different_settings_and_the_finals_wait():
     assert study.ask().origin is Origin.FINAL
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_in_which_order_nodes_in_parallel_tell_does_not_matter(sampler):
+    sweep = spec(sampler=sampler, trials=14)
+
+    def after(order):
+        study = Study(sweep, DIALECT)
+        flying = [study.ask() for _ in range(10)]
+        for at in order:
+            study.tell(measured(sweep, flying[at]))
+        return [study.ask() for _ in range(4)]
+
+    straight = after(range(10))
+    assert None not in straight
+    assert all(after(order) == straight for order in ([*range(9, -1, -1)], [4, 9, 1, 0, 7, 3, 8, 2, 6, 5]))
+
+
 def test_a_record_that_its_writer_did_not_finish_counts_as_not_asked():
     sweep = spec()
     study = Study(sweep, DIALECT)

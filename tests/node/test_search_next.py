@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from ddtree_tune.core.answer import hope_fields
+from ddtree_tune.core.conclusion import conclude
+from ddtree_tune.core.record import Origin
 from ddtree_tune.core.report import outlook
 from ddtree_tune.core.search_spec import FinalSpec
+from ddtree_tune.core.space import Space
 from ddtree_tune.node.search import Study
-from tests.builders import DIALECT, SPEC, record, spec, surface
+from tests.builders import CHAIN, DIALECT, NONE, SPEC, record, spec, surface
 from tests.node.test_search import drive, measured
 
 
@@ -29,6 +32,58 @@ def test_a_sweep_that_is_let_go_on_tries_what_it_said(sampler):
     again = Study(longer(sweep), DIALECT, told)
     assert again.ask().config == hope.config
     assert hope.config not in {one.config for one in told}
+
+
+def gone_on(sweep, more, outcome=measured):
+    """A complete sweep, and the same one with more trials: what each asked, and all that was told."""
+    first, told = drive(Study(sweep, DIALECT), sweep, outcome)
+    further = longer(sweep, more)
+    second, then = drive(Study(further, DIALECT, told), further, outcome)
+    return further, first, second, [*told, *then]
+
+
+def again(asked):
+    return [one for one in asked if one.origin is Origin.FINAL]
+
+
+def rising(sweep, proposal):
+    """The later a setting is tried, the faster it is; from the 18th trial on the node is slower by a half."""
+    gain = 1.0 if proposal.config.algorithm != "tree" else 1.2 + 0.05 * RISING.index(proposal.config)
+    return record(sweep, proposal, 100.0 * gain * (1.0 if int(proposal.trial_id[:4]) < 18 else 0.5))
+
+
+RISING = [*(seed.config() for seed in spec().seeds), *Space.of(spec().space, DIALECT).points.values()]
+
+
+def test_another_finalist_is_measured_beside_the_baselines_and_the_others_in_new_rounds():
+    sweep, first, second, told = gone_on(spec(sampler="grid", trials=6), 3, rising)
+    old, new = again(first), again(second)
+    assert len(old) == len(new) == 2 * 4
+    assert {one.round for one in old} == {0, 1}
+    assert {one.round for one in new} == {2, 3}
+    for turn in (2, 3):
+        assert {NONE, CHAIN} < {one.config for one in new if one.round == turn}
+    assert {one.config for one in new} - {one.config for one in old}
+    got = conclude(told, sweep)
+    assert got.best.config == new[0].config
+    truth = rising(sweep, new[0]).cells[0].metrics.output_tps / 50.0
+    assert got.best.vs_none.ratio == pytest.approx(truth)
+    assert got.best.vs_none.rounds == 2
+    for count in range(len(told) - len(second), len(told)):
+        assert Study(sweep, DIALECT, told[:count]).ask() == second[count - len(told) + len(second)]
+    assert Study(sweep, DIALECT, told).done
+
+
+def test_where_the_finalists_stay_the_same_their_finals_stand():
+    """The best two of this surface are the second and third point of the grid, and more trials change nothing."""
+
+    def falling(sweep, proposal):
+        gain = 1.0 if proposal.config.algorithm != "tree" else 2.0 - 0.05 * RISING.index(proposal.config)
+        return record(sweep, proposal, 100.0 * gain)
+
+    _, first, second, _ = gone_on(spec(sampler="grid", trials=6), 3, falling)
+    assert again(first)
+    assert [one.origin for one in second] == [Origin.SEARCH] * 3
 
 
 def test_what_it_expects_is_near_the_truth_and_its_interval_holds_it():
