@@ -123,10 +123,15 @@ def driver(machines):
     return process
 
 
-def counted(metrics):
-    """What is exported once the last trial is counted, which comes with a delay."""
-    complete = re.search(r'^ray_ddtree_tune_trials\{.*status="complete".*\} 3', metrics, re.MULTILINE)
-    return metrics if complete else None
+def counted(metrics, complete):
+    """What is exported once all complete trials are counted, which comes with a delay."""
+    last = re.search(rf'^ray_ddtree_tune_trials\{{.*status="complete".*\}} {complete}\.0$', metrics, re.MULTILINE)
+    return metrics if last else None
+
+
+def complete_in(folder):
+    """Records of the trials that are complete."""
+    return [one for one in Store(str(folder)).read_records() if one.status is TrialStatus.COMPLETE]
 
 
 def spec_file(folder):
@@ -162,10 +167,12 @@ def submitted(machines, lonely, tmp_path_factory):
         job.says("2 nodes up")
         job.says("| starting", after="2 nodes up")
     job.says("Trials: budget/topk/window")
-    job.metrics = wait_for(lambda: counted(machines.metrics()))  # Ray forgets them 20 seconds after they were set
+    (folder,) = (home / "results").iterdir()
+    complete = len(complete_in(folder))
+    # Ray forgets them 20 seconds after they were set.
+    job.metrics = wait_for(lambda: counted(machines.metrics(), complete))
     code = job.ends()
     assert code == 0, "".join(job.lines)
-    (folder,) = (home / "results").iterdir()
     return job, folder
 
 
@@ -214,16 +221,12 @@ def test_every_metric_of_the_dashboard_is_exported_and_only_what_is_known(submit
     def values(name, *tags):
         return [float(value) for one, of, value in samples if one == name and all(tag in of for tag in tags)]
 
-    assert values("ray_ddtree_tune_trials", 'status="complete"', 'sweep="tiny"') == [len(list(records_of(submitted)))]
+    assert values("ray_ddtree_tune_trials", 'status="complete"', 'sweep="tiny"') == [len(complete_in(submitted[1]))]
     assert all(value > 1 for value in values("ray_ddtree_tune_accept_len"))
     assert not values("ray_ddtree_tune_accept_len", 'setting="no speculation"')
     assert len(values("ray_ddtree_tune_output_tps", 'setting="chain"', 'concurrency="c2"')) >= 1
     assert all(value > 0 for value in values("ray_ddtree_tune_node_seconds"))
     assert {0 <= value <= 1 for value in values("ray_ddtree_tune_pass_rate")} == {True}
-
-
-def records_of(submitted):
-    return [one for one in Store(str(submitted[1])).read_records() if one.status is TrialStatus.COMPLETE]
 
 
 def test_a_stopped_job_leaves_no_server_no_half_file_and_what_was_done(submitted, machines, tmp_path):
