@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 def trials_table(conclusion: Conclusion, spec: SweepSpec) -> list[str]:
     """Every trial but the finals that went well."""
-    left_out = len(spec.load.cells()) - len(conclusion.compared)
+    lost = sum(weight > 0 for weight in spec.weights().values()) - len(conclusion.compared)
     cells = f"x is the geometric mean over {len(conclusion.compared)} cells" + (
-        f"; {left_out} that no speculation has no scored measurement of left out" if left_out else ""
+        f"; no speculation lacks {lost} others" if lost else ""
     )
     shown = [
         row

@@ -45,7 +45,7 @@ class Answer(StrEnum):
     """What the sweep says."""
 
     FASTER = "faster"
-    """A setting is faster than every baseline, in repeated measurements."""
+    """A setting is faster than every baseline that may be run, in repeated measurements."""
     INCONCLUSIVE = "inconclusive"
     """The best tree is not told apart from a baseline: it may be faster."""
     UNREPEATED = "unrepeated"
@@ -157,7 +157,9 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
     best_tree = _best([one for one in settings if one.feasible and one.config not in BASELINES])
     found = best if best_tree else None
     return Conclusion(
-        answer=_answer(found, best_tree, [one for one in BASELINES if search.gain(one, NO_SPECULATION) is not None]),
+        answer=_answer(
+            found, best_tree, [one for one in BASELINES if one not in barred and _known(one, search, finals)]
+        ),
         best=found,
         best_tree=best_tree,
         settings=settings,
@@ -173,7 +175,7 @@ def conclude(records: Sequence[TrialRecord], spec: SweepSpec) -> Conclusion:
 
 
 def _answer(best: Setting | None, tree: Setting | None, baselines: Iterable[EngineConfig]) -> Answer:
-    """What the best setting and the best tree say, beside the baselines that were measured."""
+    """What the best setting and the best tree say, beside the baselines that were measured and may be run."""
     if best is None or tree is None:
         return Answer.NOTHING
     if best.config in BASELINES:
@@ -181,11 +183,15 @@ def _answer(best: Setting | None, tree: Setting | None, baselines: Iterable[Engi
         if gain is not None and gain.interval is not None and gain.interval.high > 1 + TIE:
             return Answer.INCONCLUSIVE
         return Answer.OFF if best.config == NO_SPECULATION else Answer.CHAIN
-    gains = [best.over(one) for one in baselines]
+    gains = [best.vs_none, *map(best.over, baselines)]
     sure = [None if gain is None else gain.sure for gain in gains]
     if None in sure:
         return Answer.UNREPEATED
-    return Answer.FASTER if all(sure) else Answer.INCONCLUSIVE
+    return Answer.FASTER if all(sure[1:]) else Answer.INCONCLUSIVE
+
+
+def _known(arm: EngineConfig, *tables: Measurements) -> bool:
+    return any(table.gain(arm, NO_SPECULATION) is not None for table in tables)
 
 
 def _best(settings: Iterable[Setting]) -> Setting | None:

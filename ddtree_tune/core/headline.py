@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.conclusion import Answer
 from ddtree_tune.core.engine import Algorithm
 from ddtree_tune.core.measurements import Basis
-from ddtree_tune.core.speedup import NO_SPECULATION, PLAIN_CHAIN
+from ddtree_tune.core.speedup import BASELINES, NO_SPECULATION, PLAIN_CHAIN
 from ddtree_tune.core.tables import ABSENT
-from ddtree_tune.core.winners import Certainty
+from ddtree_tune.core.winners import TIE, Certainty
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.conclusion import Conclusion, Setting
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.measurements import Gain
+    from ddtree_tune.core.winners import Winner
 
 
 def headline(conclusion: Conclusion) -> str:
@@ -27,16 +28,17 @@ def headline(conclusion: Conclusion) -> str:
     basis = _basis(tree.vs_none, len(conclusion.compared)) if tree.vs_none else ""
     name, measured = _named(tree.config), f"{_against(tree)}, {basis}."
     kind = "tree" if tree.config.algorithm is Algorithm.TREE else "setting"
-    chain = f"the {'plain ' if best.config == PLAIN_CHAIN else ''}{best.config.label}"
+    chain = f"the {_chain(best.config)}"
     text = {
         Answer.FASTER: f"Run {name}: it is {measured}",
         Answer.UNREPEATED: f"{_named(tree.config)} looks best: {measured}",
         Answer.INCONCLUSIVE: f"Inconclusive. The best {kind}, {name}, is {measured} More rounds (search.final.rounds) "
         "would tell.",
         Answer.CHAIN: f"Run {chain}: no {kind} is faster by more than 1 %. The best one, {name}, is {measured}",
-        Answer.OFF: f"Turn speculation off: nothing is faster by more than 1 %. The best {kind}, {name}, is {measured}",
+        Answer.OFF: f"Turn speculation off: {'no ' + kind if _maybe(conclusion) else 'nothing'} is faster by more than "
+        f"1 %. The best {kind}, {name}, is {measured}",
     }[conclusion.answer]
-    return " ".join((text, *_coding(conclusion), *_where_off(conclusion)))
+    return " ".join((text, *_baselines(conclusion), *_coding(conclusion), *_where_off(conclusion)))
 
 
 def schedule_text(conclusion: Conclusion) -> str:
@@ -45,7 +47,8 @@ def schedule_text(conclusion: Conclusion) -> str:
     if found is None:
         return ""
     best = f" and {gain_text(found.vs_best)} x the best single setting" if found.vs_best else ""
-    return f"Each number under its own setting: {gain_text(found.vs_none)} x no speculation{best}, over all cells."
+    over = "over the cells that count"
+    return f"Each number under its own setting: {gain_text(found.vs_none)} x no speculation{best}, {over}."
 
 
 def _named(config: EngineConfig) -> str:
@@ -83,6 +86,33 @@ def _basis(gain: Gain, cells: int) -> str:
     return f"{over}, measured again in {rounds} beside the baselines"
 
 
+def _maybe(conclusion: Conclusion) -> list[Setting]:
+    """Chains that may be faster than no speculation by more than a tie."""
+    chains = (one for one in conclusion.settings if one.config in BASELINES and one.config != NO_SPECULATION)
+    return [one for one in chains if one.feasible and one.vs_none and _high(one.vs_none) > 1 + TIE]
+
+
+def _high(gain: Gain) -> float:
+    return gain.interval.high if gain.interval else gain.ratio
+
+
+def _baselines(conclusion: Conclusion) -> Iterable[str]:
+    """Sentences on a chain that is recommended or may be better, and on baselines that may not be run."""
+    told = _maybe(conclusion) if conclusion.answer is Answer.OFF else []
+    if conclusion.answer is Answer.CHAIN and conclusion.best:
+        told = [conclusion.best]
+    for one in told:
+        yield f"The {_chain(one.config)} is {gain_text(one.vs_none)} x no speculation."
+    for one in conclusion.settings:
+        if one.config in BASELINES and one.broken:
+            name = "No speculation" if one.config == NO_SPECULATION else f"The {_chain(one.config)}"
+            yield f"{name} breaks a latency limit (objective.slos)."
+
+
+def _chain(config: EngineConfig) -> str:
+    return f"{'plain ' if config == PLAIN_CHAIN else ''}{config.label}"
+
+
 def _coding(conclusion: Conclusion) -> Iterable[str]:
     """A sentence on the problems solved by what is recommended."""
     coding = conclusion.best.coding if conclusion.best else None
@@ -108,5 +138,8 @@ def _where_off(conclusion: Conclusion) -> Iterable[str]:
     unsure = [cell for cell in off if cell.certainty is not Certainty.SURE]
     for cells, what in ((sure, "Turn speculation off at"), (unsure, "Speculation may not pay at")):
         if cells and conclusion.answer is not Answer.OFF:
-            places = "; ".join(f"context {cell.context}, concurrency {cell.concurrency}" for cell in cells)
-            yield f"{what}: {places}."
+            yield f"{what}: {'; '.join(map(_place, cells))}."
+
+
+def _place(cell: Winner) -> str:
+    return cell.cells[0] if cell.concurrency is None else f"context {cell.context}, concurrency {cell.concurrency}"

@@ -119,7 +119,8 @@ def band_winner(
 ) -> Winner:
     """The winner for one number of requests in flight, by the geometric mean over its cells.
 
-    It is launched, so what was measured once does not displace what was measured again.
+    It is launched, so what was measured once does not displace what was measured again; baselines alone
+    are nothing to hold on to, where no searched setting of the finals can be recommended.
 
     Args:
         concurrency: requests in flight.
@@ -131,7 +132,7 @@ def band_winner(
     scored = tuple(cell.cell_id for cell in cells if search.output_tps(NO_SPECULATION, cell.cell_id) is not None)
     counted = tuple(cell for cell in scored if search.weights[cell] > 0)
     empty = Winner(counted or scored, None, concurrency)
-    repeated = _fastest(finals, finals.arms, empty.cells, unfit)
+    repeated = _fastest(finals, [arm for arm in finals.arms if arm not in BASELINES], empty.cells, unfit)
     return _picked(empty, search if repeated is None else finals, finals, unfit)
 
 
@@ -155,7 +156,7 @@ def _picked(empty: Winner, search: Measurements, finals: Measurements, unfit: fr
     """The winner over some cells; ``empty`` if nothing could be compared there.
 
     A configuration that was measured once in the search displaces the best of the finals only from
-    above that one's interval.
+    above its interval.
     """
     cells = empty.cells
     repeated = _fastest(finals, finals.arms, cells, unfit)
@@ -163,7 +164,7 @@ def _picked(empty: Winner, search: Measurements, finals: Measurements, unfit: fr
     others = [arm for arm in search.arms if arm not in again or repeated is None]
     once = _fastest(search, others, cells, unfit)
     table, found = finals, repeated
-    if once is not None and (repeated is None or once[1].ratio > _ceiling(repeated[1])):
+    if once is not None and (repeated is None or once[1].ratio > _ceiling(finals, repeated[1].ratio, cells)):
         table, found = search, once
     if found is None:
         return empty
@@ -192,28 +193,30 @@ def _fastest(
     return best, known[best]
 
 
-def _ceiling(gain: Gain) -> float:
-    return gain.interval.high if gain.interval else gain.ratio * (1 + TIE)
+def _ceiling(finals: Measurements, ratio: float, cells: Sequence[str]) -> float:
+    """The upper end of a gain's interval, as wide as the widest: no speculation is sure to be as fast as itself."""
+    gains = (finals.gain(arm, NO_SPECULATION, cells) for arm in finals.arms if arm != NO_SPECULATION)
+    return ratio * max((gain.interval.high / gain.ratio for gain in gains if gain and gain.interval), default=1 + TIE)
 
 
 def _certainty(
     table: Measurements, winner: EngineConfig, cells: Sequence[str], unfit: frozenset[EngineConfig]
 ) -> tuple[Certainty, EngineConfig | None]:
-    """How sure the winner is, and of a tie with what."""
+    """How sure the winner is, and of a tie with what: one that is surely faster, but by less than a tie, is one."""
     searched = winner not in BASELINES
     others = [arm for arm in table.arms if arm != winner and arm not in unfit]
     others = [arm for arm in others if not (searched and arm not in BASELINES)]
     gains = {arm: gain for arm in others if (gain := table.gain(winner, arm, cells)) is not None}
     if not gains or any(gain.sure is None for gain in gains.values()):
         return Certainty.ONCE, None
-    close = {arm: gain.ratio for arm, gain in gains.items() if not gain.sure}
+    close = {arm: gain.ratio for arm, gain in gains.items() if not gain.sure or gain.ratio < 1}
     return (Certainty.TIE, min(close, key=lambda arm: close[arm])) if close else (Certainty.SURE, None)
 
 
 def certainty_text(winner: Winner | Compromise) -> str:
     """How sure a winner is, or a setting of the front, for people."""
     if winner.certainty is None:
-        return "not scored"
+        return "nothing scored that may run"
     if winner.certainty is Certainty.TIE and winner.rival is not None:
         return f"tie with {winner.rival.label}"
     return "measured once" if winner.certainty is Certainty.ONCE else winner.certainty.value

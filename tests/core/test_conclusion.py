@@ -301,3 +301,12 @@ def test_a_setting_of_some_users_that_was_measured_for_all_of_them_later_is_comp
     assert got.best.config == BIG
     assert got.best.vs_none.rounds == 2
     assert got.best.vs_none.interval.low < 1.5 < got.best.vs_none.interval.high
+
+
+def test_a_baseline_that_only_the_finals_measured_must_be_beaten_too():
+    close = {**SPEED, BIG: 1.22, SMALL: 1.0}
+    lost = record(SWEEP, proposal(2, CHAIN, Origin.BASELINE), failure=FailureClass.NODE_LOST)
+    trials = [lost if one.config == CHAIN else one for one in search(close)]
+    got = conclude([*trials, *finals(close, noise=0.05, seed=3)], SWEEP)
+    assert got.best_tree.vs_chain.sure is False
+    assert got.answer is Answer.INCONCLUSIVE or got.best.config == CHAIN

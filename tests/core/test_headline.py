@@ -1,0 +1,69 @@
+"""The answer in sentences: what is said of baselines, and of which cells it is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from ddtree_tune.core.conclusion import Answer, conclude
+from ddtree_tune.core.headline import headline
+from ddtree_tune.core.record import CellResult
+from ddtree_tune.core.report import answer_lines
+from ddtree_tune.core.winners import Certainty
+from tests.builders import CHAIN, NONE, SPEC, spec
+from tests.core.test_conclusion import BIG, SMALL, SPEED, SWEEP, finals, search, users
+from tests.core.test_goals import with_ttft
+
+
+@pytest.mark.parametrize("late", [{CHAIN}, {NONE}, {NONE, CHAIN}])
+def test_a_baseline_that_breaks_a_limit_need_not_be_beaten(late):
+    speed = {NONE: 1.0, CHAIN: 1.3, BIG: 1.2, SMALL: 1.1} if CHAIN in late else {**SPEED, BIG: 1.3, SMALL: 1.25}
+    limited = spec(
+        SPEC.replace(
+            "concurrency: [1, 8]}", "concurrency: [1, 8], min_requests: 20}\nobjective: {slos: [{ttft_p95_s: 0.3}]}"
+        )
+    )
+    trials = [with_ttft(one, 0.4 if one.config in late else 0.2) for one in [*search(speed), *finals(speed)]]
+    got = conclude(trials, limited)
+    assert got.best.config == BIG
+    assert got.answer is Answer.FASTER
+    said = headline(got)
+    assert ("The plain chain breaks a latency limit (objective.slos)." in said) == (CHAIN in late)
+    assert ("No speculation breaks a latency limit (objective.slos)." in said) == (NONE in late)
+    assert conclude(trials[:4], limited).answer is Answer.UNREPEATED
+
+
+@pytest.mark.parametrize(
+    ("speed", "noise", "seed", "said"),
+    [
+        ({**SPEED, BIG: 1.0, SMALL: 0.9}, 1e-6, 0, "The plain chain is 1.20 (1.20 to 1.20) x no speculation."),
+        ({**SPEED, CHAIN: 0.98, BIG: 0.7, SMALL: 0.6}, 0.05, 1, "Turn speculation off: no tree is faster"),
+        ({**SPEED, CHAIN: 0.98, BIG: 0.7, SMALL: 0.6}, 0.05, 1, "The plain chain is 0."),
+        ({**SPEED, CHAIN: 0.9, BIG: 0.7, SMALL: 0.6}, 1e-6, 0, "Turn speculation off: nothing is faster"),
+    ],
+)
+def test_a_baseline_that_is_recommended_is_told_beside_the_other_baselines(speed, noise, seed, said):
+    assert said in headline(conclude([*search(speed), *finals(speed, noise=noise, seed=seed)], SWEEP))
+
+
+def test_a_cell_of_an_open_loop_where_speculation_is_turned_off_is_named():
+    got = conclude([*search(), *finals()], SWEEP)
+    cell = replace(got.cells[0], cells=("chat_i60_o128_r2",), concurrency=None, config=NONE, certainty=Certainty.SURE)
+    assert headline(replace(got, cells=(cell, *got.cells[1:]))).endswith("Turn speculation off at: chat_i60_o128_r2.")
+
+
+def test_cells_that_do_not_count_are_not_told_as_lost_and_not_as_part_of_the_schedule():
+    by_load = {NONE: 1.0, CHAIN: users(1.2, 1.1), BIG: users(2.0, 0.7), SMALL: users(1.5, 1.3)}
+    trials = [*search(by_load), *finals(by_load)]
+    weights = SWEEP.objective.model_validate({"weights": [{"concurrency": 8, "weight": 0}]})
+    one = SWEEP.model_copy(update={"objective": weights})
+    page = "\n".join(answer_lines(conclude(trials, one), trials, one))
+    assert "x is the geometric mean over 2 cells\n" in page
+    assert "over the cells that count." in " ".join(page.split())
+
+    def flag(trial):
+        first = CellResult(replace(trial.cells[0].metrics, flags=("capped",)), ())
+        return replace(trial, cells=(first, *trial.cells[1:]))
+
+    lost = [flag(trial) if trial.config == NONE else trial for trial in trials]
+    page = "\n".join(answer_lines(conclude(lost, one), lost, one))
+    assert "over 1 cells; no speculation lacks 1 others\n" in page
