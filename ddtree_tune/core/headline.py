@@ -104,9 +104,10 @@ def _baselines(conclusion: Conclusion) -> Iterable[str]:
     for one in told:
         yield f"The {_chain(one.config)} is {gain_text(one.vs_none)} x no speculation."
     for one in conclusion.settings:
-        if one.config in BASELINES and one.broken:
+        if one.config in BASELINES and not one.feasible:
             name = "No speculation" if one.config == NO_SPECULATION else f"The {_chain(one.config)}"
-            yield f"{name} breaks a latency limit (objective.slos)."
+            why = "breaks a latency limit (objective.slos)" if one.broken else "violates a constraint, or broke"
+            yield f"{name} {why}."
 
 
 def _chain(config: EngineConfig) -> str:

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from ddtree_tune.core.conclusion import Answer, conclude
+from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.headline import headline
 from ddtree_tune.core.record import CellResult
 from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.winners import Certainty
-from tests.builders import CHAIN, NONE, SPEC, spec
+from tests.builders import CHAIN, NONE, SPEC, record, spec
 from tests.core.test_conclusion import BIG, SMALL, SPEED, SWEEP, finals, search, users
 from tests.core.test_goals import with_ttft
 
@@ -67,3 +68,17 @@ def test_cells_that_do_not_count_are_not_told_as_lost_and_not_as_part_of_the_sch
     lost = [flag(trial) if trial.config == NONE else trial for trial in trials]
     page = "\n".join(answer_lines(conclude(lost, one), lost, one))
     assert "over 1 cells; no speculation lacks 1 others\n" in page
+
+
+def test_a_chain_that_broke_in_the_finals_need_not_be_beaten_and_is_told():
+    speed = {**SPEED, CHAIN: 1.6}
+    broke = [
+        record(SWEEP, one.proposal, failure=FailureClass.OOM_RUNTIME)
+        if one.config == CHAIN and one.proposal.round
+        else one
+        for one in finals(speed)
+    ]
+    got = conclude([*search(speed), *broke], SWEEP)
+    assert got.answer is Answer.FASTER
+    assert got.best.config == BIG
+    assert "The plain chain violates a constraint, or broke." in headline(got)
