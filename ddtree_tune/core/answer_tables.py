@@ -18,10 +18,8 @@ from ddtree_tune.core.tables import ABSENT, WIDTH, cut, money, text_table
 from ddtree_tune.core.winners import certainty_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from ddtree_tune.core.conclusion import Conclusion, Row
-    from ddtree_tune.core.front import Compromise
     from ddtree_tune.core.measurements import Gain
     from ddtree_tune.core.price import PriceSpec
     from ddtree_tune.core.spec import SweepSpec
@@ -127,8 +125,12 @@ def limits_table(conclusion: Conclusion) -> list[str]:
     return text_table(head, rows)
 
 
-def front_table(front: Sequence[Compromise], spec: SweepSpec) -> list[str]:
+def front_table(conclusion: Conclusion, spec: SweepSpec) -> list[str]:
     """What there is to choose from with several goals."""
+    front, goals = conclusion.front, ", ".join(spec.objective.goals)
+    lacking = sum(one.feasible for one in conclusion.settings) - len(front)
+    if not front:
+        return [f"Compromises: none is known, for no setting has a measurement of all of {goals}"]
     latencies = [f">{goal.value} x none" for goal, _ in front[0].latencies]
     head = ("setting", ">x none", *latencies, *((">passed",) if front[0].solved else ()), "how sure")
     kept = [one for one in front if one.certainty]
@@ -142,8 +144,9 @@ def front_table(front: Sequence[Compromise], spec: SweepSpec) -> list[str]:
         )
         for one in kept
     ]
-    beaten = f"; {len(front) - len(kept)} others are beaten" if len(front) > len(kept) else ""
-    said = f"Compromises: nothing else beats them at all of {', '.join(spec.objective.goals)}{beaten}"
+    beaten = f"; {len(front) - len(kept)} others are beaten as measured" if len(front) > len(kept) else ""
+    unknown = f"; {lacking} others lack a measurement of one" if lacking else ""
+    said = f"Compromises: nothing else beats them at all of {goals}{beaten}{unknown}"
     return [*textwrap.wrap(said, WIDTH), *text_table(head, rows)]
 
 

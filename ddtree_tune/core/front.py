@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from ddtree_tune.core.spec import SweepSpec
 
 
+_DIGITS = 9
+"""Of a logarithm: what differs beyond them differs by rounding alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compromise:
     """How a setting does at each goal of a sweep."""
@@ -123,7 +127,7 @@ def compromises(
     found = [one for one in map(goals.place, configs) if one is not None]
     found.sort(key=lambda one: -one.speedup.ratio)
     values = np.asarray([one.values for one in found]).reshape(len(found), len(spec.objective.goals))
-    on = undominated(values).tolist()
+    on = undominated(values.round(_DIGITS)).tolist()
     front = [_judged(one, found, goals) for one, kept in zip(found, on, strict=True) if kept]
     return (*front, *(one for one, kept in zip(found, on, strict=True) if not kept))
 

@@ -53,8 +53,8 @@ def answer_lines(
         lines += ["", "Best for each cell", *cells_table(conclusion, spec.price)]
         lines += ["", "Best for each number of requests in flight, over its cells", *bands_table(conclusion)]
         lines += [f"  {line}" for line in textwrap.wrap(schedule_text(conclusion), WIDTH - 2)]
-    if any(one.certainty for one in conclusion.front):
-        lines += ["", *front_table(conclusion.front, spec)]
+    if spec.objective.others and conclusion.best is not None:
+        lines += ["", *front_table(conclusion, spec)]
     if any(one.broken for one in conclusion.settings):
         lines += ["", "Latency limits that are not kept (95th percentiles)", *limits_table(conclusion)]
     if conclusion.coding:

@@ -94,6 +94,23 @@ def test_problems_solved_are_a_goal_and_told_apart_by_the_same_problems():
     )
 
 
+def test_settings_that_are_exactly_alike_do_not_beat_each_other():
+    alike = dict.fromkeys(SPEED, 1.0)
+    found = front_of(timed([*search(alike), *finals(alike, rounds=3, noise=0)], dict.fromkeys(TTFT, 0.2)))
+    assert set(found) == set(SPEED)
+    assert {one.certainty for one in found.values()} == {Certainty.TIE}
+
+
+def test_settings_that_lack_a_goal_are_counted_and_no_front_is_told():
+    trials = timed([*search(SPEED), *finals(SPEED)])
+    some = [with_ttft(one, None) if one.config == MIDDLE else one for one in trials]
+    page = " ".join("\n".join(answer_lines(conclude(some, TWO), some, TWO)).split())
+    assert "3 others are beaten as measured; 1 others lack a measurement of one" in page
+    none = [with_ttft(one, None) if one.config == NONE else one for one in trials]
+    page = "\n".join(answer_lines(conclude(none, TWO), none, TWO))
+    assert "Compromises: none is known, for no setting has a measurement of all of speedup, ttft_p95" in page
+
+
 def test_the_front_is_printed_drawn_and_given_to_programs():
     trials = timed([*search(SPEED), *finals(SPEED)])
     got = conclude(trials, TWO)
