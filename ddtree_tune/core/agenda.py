@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.dialects import Dialect
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.foresight import Replayed
-    from ddtree_tune.core.record import TrialRecord
+    from ddtree_tune.core.record import Proposal, TrialRecord
     from ddtree_tune.core.rungs import Pace
     from ddtree_tune.core.spec import SweepSpec
 
@@ -49,6 +49,11 @@ class Slot:
     round: int = 0
     users: tuple[int, ...] = ()
     """See `Proposal`."""
+
+    @classmethod
+    def of(cls, proposal: Proposal) -> Slot:
+        """What a trial was to measure."""
+        return cls(proposal.config, proposal.origin, proposal.round, proposal.users)
 
 
 _BASE = Slot(NO_SPECULATION, Origin.BASELINE)

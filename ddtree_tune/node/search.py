@@ -93,7 +93,7 @@ class Study:
         for record in sorted(records, key=lambda one: one.trial_id):
             self._issued = max(self._issued, int(record.trial_id.partition("-")[0]))
             if failure_class(record) not in INFRASTRUCTURE:
-                self._agenda.tell(_slot(record.proposal), record)
+                self._agenda.tell(Slot.of(record.proposal), record)
 
     @property
     def done(self) -> bool:
@@ -135,7 +135,7 @@ class Study:
     def tell(self, record: TrialRecord) -> None:
         """Take in what a trial left."""
         self._agenda.running.pop(record.trial_id, None)
-        self._agenda.tell(_slot(record.proposal), record)
+        self._agenda.tell(Slot.of(record.proposal), record)
 
     def snapshot(self, sampler: BaseSampler | None = None) -> optuna.Study:
         """An Optuna study of all that is known now.
@@ -221,10 +221,6 @@ def _values(seen: Observation | None) -> list[float] | None:
     if seen is None or seen.value is None:
         return None
     return [seen.value, *(goal.log for goal in seen.others)]
-
-
-def _slot(proposal: Proposal) -> Slot:
-    return Slot(proposal.config, proposal.origin, proposal.round, proposal.users)
 
 
 def _require(sampler: str) -> None:

@@ -8,6 +8,7 @@ from ddtree_tune.core.answer import answer_fields
 from ddtree_tune.core.conclusion import conclude
 from ddtree_tune.core.launch import winner_script
 from ddtree_tune.core.measurements import Basis
+from ddtree_tune.core.page.progress import why_partial
 from ddtree_tune.core.record import Origin
 from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.search_spec import FinalSpec
@@ -95,6 +96,17 @@ def test_a_study_rebuilt_from_any_point_asks_the_same_finals():
     for count in range(len(told)):
         assert Study(sweep, DIALECT, told[:count]).ask() == asked[count]
     assert Study(sweep, DIALECT, told).done
+
+
+def test_the_report_calls_a_sweep_complete_when_it_is_and_not_before():
+    sweep = swept()
+    asked, told = drive(Study(sweep, DIALECT), sweep, measured)
+    assert any(one.users for one in asked)
+    assert why_partial(told, sweep) is None
+    assert "14 of 14 settings and " in why_partial(told[:-1], sweep)
+    again = sum(one.origin is Origin.FINAL for one in asked[:-1])
+    assert again > 6
+    assert f" and {again} repeated measurements are in." in why_partial(told[:-1], sweep)
 
 
 def test_a_final_of_some_users_that_lost_a_cell_is_measured_once_more():

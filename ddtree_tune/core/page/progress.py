@@ -35,7 +35,8 @@ def why_partial(records: Sequence[TrialRecord], spec: SweepSpec) -> str | None:
     finals = {
         (one.config, one.proposal.round) for one in records if one.proposal.origin is Origin.FINAL and one.measured
     }
-    again = f" and {len(finals)} of {wanted.finals} repeated measurements" if wanted.finals else ""
+    least = f" of {wanted.finals}" if len(finals) <= wanted.finals else ""  # more for some numbers of users, or later
+    again = f" and {len(finals)}{least} repeated measurements" if wanted.finals else ""
     return (
         f"Partial: {len(searched)} of {wanted.trials} settings{again} are in. The sweep runs, or was interrupted; what "
         "is said here may change."
@@ -51,5 +52,5 @@ def _agenda(records: Sequence[TrialRecord], spec: SweepSpec) -> Agenda | None:
         return None
     for record in sorted(records, key=lambda one: one.trial_id):
         if failure_class(record) not in INFRASTRUCTURE:
-            agenda.tell(Slot(record.config, record.proposal.origin, record.proposal.round), record)
+            agenda.tell(Slot.of(record.proposal), record)
     return agenda
