@@ -1,6 +1,7 @@
 """Settings of some numbers of users in the finals: measured again in their own cells, and the schedule made of them."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,22 @@ def test_the_report_calls_a_sweep_complete_when_it_is_and_not_before():
     again = sum(one.origin is Origin.FINAL for one in asked[:-1])
     assert again > 6
     assert f" and {again} repeated measurements are in." in why_partial(told[:-1], sweep)
+
+
+def test_the_report_does_so_where_traces_had_a_say_in_who_was_measured_again():
+    sweep = swept()
+    asked, told = drive(Study(sweep, DIALECT), sweep, measured)
+    traced = sweep.model_copy(update={"search": sweep.search.model_copy(update={"trace": ("draft.trace",)})})
+    again = {one.config for one in asked if one.origin is Origin.FINAL}
+    usual = next(one.config for one in asked if one.origin is Origin.FINAL and not one.users)
+    other = next(one.config for one in asked if one.origin is Origin.SEARCH and one.config not in again)
+    for at, one in enumerate(told):
+        if one.config == usual and one.proposal.origin is Origin.FINAL:
+            told[at] = measured(sweep, replace(one.proposal, config=other))
+    assert why_partial(told, sweep) is not None
+    assert why_partial(told, traced) is None
+    for count in range(len(told)):
+        assert why_partial(told[:count], traced) is not None
 
 
 def test_a_final_of_some_users_that_lost_a_cell_is_measured_once_more():

@@ -14,6 +14,7 @@ from ddtree_tune.core.record import Origin
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import TrialRecord
     from ddtree_tune.core.spec import SweepSpec
 
@@ -29,7 +30,9 @@ def why_partial(records: Sequence[TrialRecord], spec: SweepSpec) -> str | None:
     wanted = plan(spec)
     if agenda is not None and agenda.stopped is not None:
         return f"The sweep gave up: {agenda.stopped}."
-    if agenda is not None and agenda.over:
+    if agenda is not None and (
+        agenda.over or (spec.search.trace and _measured_again(agenda, spec.search.final.rounds))
+    ):
         return None
     searched = {one.config for one in records if one.proposal.origin is not Origin.FINAL and one.measured}
     finals = {
@@ -41,6 +44,19 @@ def why_partial(records: Sequence[TrialRecord], spec: SweepSpec) -> str | None:
         f"Partial: {len(searched)} of {wanted.trials} settings{again} are in. The sweep runs, or was interrupted; what "
         "is said here may change."
     )
+
+
+def _measured_again(agenda: Agenda, rounds: int) -> bool:
+    """Whether the last rounds of the finals hold the same settings, and the search wants no more.
+
+    Traces have a say in who is measured again, and the records do not hold them.
+    """
+    arms: dict[int, set[tuple[EngineConfig, tuple[int, ...]]]] = {}
+    for slot in agenda.told:
+        if slot.origin is Origin.FINAL:
+            arms.setdefault(slot.round, set()).add((slot.config, slot.users))
+    last = [arms[turn] for turn in sorted(arms)][-rounds:]
+    return not agenda.wants_proposal and len(last) == rounds and all(one == last[0] for one in last)
 
 
 def _agenda(records: Sequence[TrialRecord], spec: SweepSpec) -> Agenda | None:
