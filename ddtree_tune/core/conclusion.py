@@ -226,7 +226,7 @@ def _setting(
     *,
     feasible: bool,
 ) -> Setting:
-    mine = (record for record in records if record.config == config)
+    mine = (record for record in records if record.config == config and not record.proposal.users)
     lengths = [length for record in mine if (length := _accept_len(record)) is not None]
     return Setting(
         config=config,

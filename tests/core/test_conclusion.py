@@ -283,26 +283,6 @@ def test_the_order_of_the_records_does_not_matter():
     assert conclude(trials[::-1], SWEEP) == conclude(trials, SWEEP)
 
 
-def part(one, users):
-    """A final as if it had been measured with one number of users alone."""
-    cells = tuple(cell for cell in one.cells if cell.metrics.concurrency == users)
-    return replace(one, proposal=replace(one.proposal, users=(users,)), cells=cells)
-
-
-def test_a_setting_of_some_users_that_was_measured_for_all_of_them_later_is_compared_with_all():
-    early = [part(one, 1) if one.config == BIG else one for one in finals()]
-    late = [
-        replace(one, proposal=replace(one.proposal, trial_id=f"02{one.proposal.trial_id[2:]}", round=turn + 2))
-        for one in finals(seed=1)
-        for turn in [one.proposal.round]
-    ]
-    assert conclude([*search(), *early], SWEEP).best.config == SMALL
-    got = conclude([*search(), *early, *late], SWEEP)
-    assert got.best.config == BIG
-    assert got.best.vs_none.rounds == 2
-    assert got.best.vs_none.interval.low < 1.5 < got.best.vs_none.interval.high
-
-
 def test_a_baseline_that_only_the_finals_measured_must_be_beaten_too():
     close = {**SPEED, BIG: 1.22, SMALL: 1.0}
     lost = record(SWEEP, proposal(2, CHAIN, Origin.BASELINE), failure=FailureClass.NODE_LOST)

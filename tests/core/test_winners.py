@@ -1,9 +1,12 @@
 """Winners of cells and of numbers of users: luck does not displace what was repeated, and a tie is called one."""
 
+from dataclasses import replace
+
 import pytest
 
 from ddtree_tune.core.conclusion import Answer, conclude
 from ddtree_tune.core.errors import FailureClass
+from ddtree_tune.core.record import CellResult
 from ddtree_tune.core.winners import Certainty
 from tests.builders import CHAIN, NONE, record, tree
 from tests.core.test_conclusion import BIG, SMALL, SPEED, SWEEP, finals, search, users
@@ -37,3 +40,30 @@ def test_what_is_surely_faster_by_less_than_a_tie_is_a_tie():
     off = [one for one in (*got.cells, *got.bands) if one.config == NONE]
     assert len(off) == 3
     assert {(one.certainty, one.rival) for one in off} == {(Certainty.TIE, BIG)}
+
+
+def accepting(one, accept_len):
+    return tuple(CellResult(replace(cell.metrics, accept_len=accept_len), ()) for cell in one.cells)
+
+
+def part(one, users):
+    """A final as if it had been measured with one number of users alone."""
+    cells = tuple(cell for cell in one.cells if cell.metrics.concurrency == users)
+    return replace(one, proposal=replace(one.proposal, users=(users,)), cells=cells)
+
+
+def test_a_setting_of_some_users_that_was_measured_for_all_of_them_later_is_compared_with_all():
+    early = [part(one, 1) if one.config == BIG else one for one in finals()]
+    late = [
+        replace(one, proposal=replace(one.proposal, trial_id=f"02{one.proposal.trial_id[2:]}", round=turn + 2))
+        for one in finals(seed=1)
+        for turn in [one.proposal.round]
+    ]
+    assert conclude([*search(), *early], SWEEP).best.config == SMALL
+    early = [replace(one, cells=accepting(one, 9.0)) for one in early]
+    whole = [replace(one, cells=accepting(one, 3.0)) for one in (*search(), *late)]
+    got = conclude([*whole, *early], SWEEP)
+    assert got.best.config == BIG
+    assert got.best.accept_len == pytest.approx(3.0)
+    assert got.best.vs_none.rounds == 2
+    assert got.best.vs_none.interval.low < 1.5 < got.best.vs_none.interval.high
