@@ -66,6 +66,7 @@ FIRST = ((60, 1), (60, 8))
 START_S = 360.0
 """From launch to the first cell."""
 CELL_S = 60.0
+WINDOW_S = 30.0
 _CHAIN_DEPTH = 7
 
 
@@ -168,8 +169,12 @@ def measure(machine: Machine, proposal: Proposal, first: int, rng: np.random.Gen
         return replace(record, status=TrialStatus.FAILED, failure=failure)
     drift = DRIFT * rng.standard_normal()
     noises = CELL_NOISE * rng.standard_normal(len(SHAPES))
+    sampled = rng.spawn(1)[0].standard_normal(len(SHAPES))
     shapes = sorted(SHAPES, key=lambda shape: shape not in FIRST) if first else SHAPES
-    cells = tuple(_cell(machine, config, shape, drift + noise) for shape, noise in zip(shapes, noises, strict=True))
+    cells = tuple(
+        _cell(machine, config, shape, drift + noise, sample)
+        for shape, noise, sample in zip(shapes, noises, sampled, strict=True)
+    )
     record = replace(record, cells=cells)
     if first and proposal.pace and behind([one.metrics for one in cells[:first]], proposal.pace):
         return replace(record, status=TrialStatus.STOPPED, cells=cells[:first])
@@ -194,10 +199,13 @@ class Formula:
         return replace(record, spans=(Span("launch", START_S), Span("load", CELL_S * len(record.cells))))
 
 
-def _cell(machine: Machine, config: EngineConfig, shape: tuple[int, int], noise: float) -> CellResult:
+def _cell(machine: Machine, config: EngineConfig, shape: tuple[int, int], noise: float, sample: float) -> CellResult:
+    """One cell; how many tokens its steps committed is that of a sample of them, geometric ones."""
     context, users = shape
     accept_len, step_s = machine.accept_len(config, context), machine.step_s(config, users)
     tps = users * accept_len / step_s * math.exp(noise)
+    steps = WINDOW_S * users / step_s
+    seen = accept_len * math.exp(sample * math.sqrt((accept_len - 1) / accept_len / steps))
     blank = Summary(0, None, None, None, None)
     known = {
         "cell_id": Cell(context, 128, ClosedLoop(users), 30.0).cell_id,
@@ -205,7 +213,8 @@ def _cell(machine: Machine, config: EngineConfig, shape: tuple[int, int], noise:
         "concurrency": users,
         "output_tps": tps,
         "output_tps_ci95": Interval(tps * math.exp(-1.96 * CELL_NOISE), tps * math.exp(1.96 * CELL_NOISE)),
-        "accept_len": accept_len,
+        "accept_len": seen if config.algorithm is not Algorithm.NONE else None,
+        "output_tokens": round(steps * accept_len),
         "in_flight_mean": float(users),
         "ttft_s": Summary(40, 1e-6, 1e-6, 1e-6, None),
         "e2e_s": Summary(40, 128 * users / tps, None, None, None),

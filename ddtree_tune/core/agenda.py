@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ddtree_tune.core.beliefs import Beliefs
 from ddtree_tune.core.coherence import judged
 from ddtree_tune.core.errors import INFRASTRUCTURE, Blame, FailureClass, blame
+from ddtree_tune.core.foresight import foresee
 from ddtree_tune.core.noise import drift
 from ddtree_tune.core.objective import Observation, Verdict, Yardstick, failure_class, observe
 from ddtree_tune.core.record import Origin, TrialStatus
@@ -121,7 +122,7 @@ class Agenda:
         seen = [(slot.config, one) for slot, one in self.observations(yardstick) if slot.origin in _SEARCHED]
         told = (records for slot, records in self.told.items() if finals or slot.origin is not Origin.FINAL)
         records = [record for left in told for record in left]
-        foresight = self._replayed.foresight(records, yardstick.weights) if self._replayed else None
+        foresight = foresee(records, yardstick.weights, self._replayed)
         return Beliefs(self.space, seen, self._drift(finals=finals), foresight)
 
     def pace(self, slot: Slot) -> Pace | None:

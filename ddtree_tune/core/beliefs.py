@@ -41,8 +41,8 @@ _DRAWS = 256
 class Foresight(Protocol):
     """Foretells log scores."""
 
-    def __call__(self, config: EngineConfig) -> Estimate | None:
-        """The log score of a setting; None where nothing is known of it."""
+    def __call__(self, config: EngineConfig) -> NDArray[np.float64] | None:
+        """The log score of a setting by each account of the engine, (v,) float64; None where nothing is known."""
         ...
 
 
@@ -213,22 +213,17 @@ class Beliefs:
     def _foretold(
         self, measured: Sequence[EngineConfig], running: Sequence[EngineConfig], at: Sequence[EngineConfig]
     ) -> Foretold | None:
-        """What the prior says of some settings; of those that it does not know, the mean of the others.
-
-        How unsure it says to be is left aside: its errors go together over neighbouring widths, and
-        a trial at one of them tells of all. Taken as the errors of single settings they draw the
-        search to the ends of the space.
-        """
+        """What is foretold of some settings; of those of which nothing is, the mean of the others."""
         if self.foresight is None:
             return None
         pending = [config for config in running if self.space.place(config) is not None]
         found = [[self.foresight(config) for config in of] for of in (measured, pending, at)]
-        known = [one.log for of in found for one in of if one is not None]
+        known = [one for of in found for one in of if one is not None]
         if not known:
             return None
-        usual = float(np.mean(known))
-        filled = [[usual if one is None else one.log for one in of] for of in found]
-        return Foretold(*(np.asarray(of, dtype=np.float64) for of in filled))
+        usual = np.mean(known, axis=0)
+        filled = [[usual if one is None else one for one in of] for of in found]
+        return Foretold(*(np.asarray(of, dtype=np.float64).reshape(len(of), len(usual)).T for of in filled))
 
     def _rows(self, configs: Iterable[EngineConfig]) -> NDArray[np.float64]:
         """Encoded places of the settings that have one, (n, D) float64; n may be 0."""

@@ -2,8 +2,7 @@
 
 A token of one user takes its share of the prompts, which no setting changes, and its share of a
 verify step: prefill + step_s / accept_len. The acceptance is exact for the traced requests, the
-step time is known near the widths that were measured. What the search does with it must bear that
-it is wrong: `trust` says how far measurements agree with it.
+step time is known near the widths that were measured. The search itself goes by `foresight`.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from ddtree_tune.core.steps import prefill_seconds, prefill_share
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from numpy.typing import NDArray
-
     from ddtree_tune.core.draft_trace import DraftTrace
     from ddtree_tune.core.engine import EngineConfig
     from ddtree_tune.core.record import TrialRecord
@@ -34,14 +31,8 @@ if TYPE_CHECKING:
 _Plane: TypeAlias = dict[tuple[int, int], Estimate]
 """Acceptance length by budget and topk."""
 
-BELIEF = 0.9
-"""Trust in the prior before anything was measured against it."""
-_AMPLITUDES = (0.02, 0.05, 0.1, 0.2, 0.4)
-"""Deviations of log scores, or of what the prior leaves of them, over the space."""
 _FEW = 0.2
 """Deviation of the logarithm of an acceptance that fewer than three requests tell."""
-_LEVEL = 1.0
-"""Deviation of the level of all log scores: next to nothing is assumed about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,48 +151,6 @@ class Prior:
             return None
         logs, deviations = zip(*cells.values(), strict=True)
         return Estimate(float(np.mean(logs)), float(np.mean(deviations)))
-
-
-def trust(
-    measured: NDArray[np.float64],
-    foretold: NDArray[np.float64],
-    alike: NDArray[np.float64],
-    noise: float,
-    belief: float = BELIEF,
-) -> float:
-    """How far to go by the prior: the posterior odds of what it leaves against a prior that says nothing.
-
-    Scores are a Gaussian process around what was foretold, or around nothing, each with a level of
-    its own and averaged over amplitudes. Where measurements contradict the prior, the second
-    explains them better and its weight goes to 0; a prior that says nothing either keeps its belief.
-
-    Source: Bayes factors, Kass and Raftery, JASA 90 (1995); marginal likelihood of a Gaussian
-    process, Rasmussen and Williams (2006), equation 2.30.
-
-    Args:
-        measured: (n,) float64, log scores.
-        foretold: (n,) float64, what the prior said of them.
-        alike: (n, n) float64, correlation of two settings' scores beyond what is foretold.
-        noise: deviation of one measured log score.
-        belief: the weight without any measurement.
-
-    Returns:
-        Between 0 and 1.
-    """
-    centred = measured - measured.mean() if len(measured) else measured
-    left = measured - foretold
-    left = left - left.mean() if len(left) else left
-    logs = np.asarray([[_evidence(y, alike, amplitude, noise) for amplitude in _AMPLITUDES] for y in (left, centred)])
-    likelihoods = np.exp(logs - logs.max()).mean(axis=1)
-    odds = belief * likelihoods[0], (1 - belief) * likelihoods[1]
-    return float(odds[0] / sum(odds))
-
-
-def _evidence(y: NDArray[np.float64], alike: NDArray[np.float64], amplitude: float, noise: float) -> float:
-    """Log marginal likelihood of centred scores, up to a constant."""
-    root = np.linalg.cholesky(amplitude**2 * alike + _LEVEL**2 + noise**2 * np.eye(len(y)))
-    scaled = np.linalg.solve(root, y)
-    return float(-0.5 * scaled @ scaled - np.log(np.diag(root)).sum())
 
 
 def _effective(config: EngineConfig, depth: int) -> tuple[int, int]:

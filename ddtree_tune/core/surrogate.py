@@ -5,9 +5,9 @@ sum of one effect per knob, and the rest is an effect of all knobs together. Its
 smoothness are not known beforehand, nor how far intervals exaggerate, so the choice is averaged over
 a few of each by how well they explain what was measured. Written for a dozen to a hundred measurements.
 
-What was foretold of the settings, if anything was, is the mean that the process departs from. How
-far to go by it is asked of the measurements: beside the processes around what was foretold stand
-those around nothing, and `prior.trust` weighs the two.
+What was foretold of the settings, if anything was, is the mean that a process departs from. There
+may be several such accounts of the engine. How far to go by which is asked of the measurements:
+processes around each account stand beside those around nothing, and all are weighed by their evidence.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ddtree_tune.core.prior import trust
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+_BELIEF = 0.9
+"""Share of the accounts of the engine, before anything was measured; the rest is that of one that says nothing."""
+_NEGLIGIBLE = 1e-3
+"""Weight, beside that of the likeliest process, below which one is left out."""
 UNMEASURED = 0.02
 """Deviation of a log score before anything was measured."""
 _MEAN = 1.0
@@ -33,7 +35,8 @@ _MEAN = 1.0
 _AMPLITUDES = (0.1, 0.2, 0.4)
 """Deviation of log scores over the space."""
 _LEFT = (0.02, 0.05, 0.1, 0.2)
-"""Deviation of what is left of them where they were foretold."""
+"""The same of what an account leaves of them; also of the account that says nothing, for beside others it
+must not promise more than they do only because it knows less."""
 _LENGTHS = (1.0, 2.0, 4.0)
 """Octaves over which settings are alike."""
 _NOISES = (0.4, 0.65, 1.0)
@@ -61,14 +64,22 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """What a prior says of the log scores of the same points; its level does not matter."""
+    """What v accounts of the engine say of the log scores of the same points; their levels do not matter."""
 
     measured: NDArray[np.float64]
-    """(n,)"""
+    """(v, n)"""
     pending: NDArray[np.float64]
-    """(p,)"""
+    """(v, p)"""
     at: NDArray[np.float64]
-    """(c,): of the points that are asked about."""
+    """(v, c): of the points that are asked about."""
+
+    def beside(self, other: Foretold) -> Foretold:
+        """These accounts and those of another one."""
+        return Foretold(
+            np.vstack([self.measured, other.measured]),
+            np.vstack([self.pending, other.pending]),
+            np.vstack([self.at, other.at]),
+        )
 
 
 def promising(
@@ -87,13 +98,15 @@ def promising(
         foretold: of the candidates and the told points, where there is a prior.
 
     Returns:
-        A row of ``candidates``; the most central one where nothing is known or under way, or the
-        one of which most is foretold.
+        A row of ``candidates``; where nothing is known or under way the most central one, or of those
+        of which most is foretold.
     """
     if not len(told.measured) and not len(told.pending):
+        away = ((candidates - candidates.mean(axis=0)) ** 2).sum(axis=1)
         if foretold is not None:
-            return int(foretold.at.argmax())
-        return int(((candidates - candidates.mean(axis=0)) ** 2).sum(axis=1).argmin())
+            most = foretold.at.mean(axis=0)
+            away = np.where(np.isclose(most, most.max()), away, np.inf)
+        return int(away.argmin())
     good = np.concatenate([feasible(told), np.ones(len(told.pending), dtype=np.bool_)])
     gains, weights = [], []
     for view in _views(candidates, told, columns, foretold):
@@ -130,7 +143,7 @@ def believed(told: Told, columns: Sequence[slice], foretold: Foretold | None = N
     """
     nowhere = told.measured[:0]
     if foretold is not None:
-        foretold = replace(foretold, at=foretold.at[:0])
+        foretold = replace(foretold, at=foretold.at[:, :0])
     views = _views(nowhere, told, columns, foretold)
     means = [view.known[: len(told.measured)] for view in views]
     return np.asarray(np.average(means, axis=0, weights=[view.weight for view in views]))
@@ -150,36 +163,37 @@ class _Kernel:
 
 
 class _Model:
-    """A Gaussian process with a fixed kernel, given its points."""
+    """Gaussian processes with one kernel around several accounts, given their points."""
 
     def __init__(
         self,
         points: NDArray[np.float64],
-        scores: NDArray[np.float64],
+        left: NDArray[np.float64],
         noises: NDArray[np.float64],
         kernel: _Kernel,
     ) -> None:
-        self.points, self.scores, self.noises = points, scores, noises
+        self.points, self.left, self.noises = points, left, noises
         self._kernel = kernel
         self._root = np.linalg.cholesky(kernel(points, points) + np.diag(noises**2))
-        self._weights = np.linalg.solve(self._root.T, np.linalg.solve(self._root, scores))
-        self.evidence = float(-0.5 * scores @ self._weights - np.log(np.diag(self._root)).sum())
+        scaled = np.linalg.solve(self._root, left.T)
+        self._weights = np.linalg.solve(self._root.T, scaled).T
+        self.evidence = -0.5 * (scaled**2).sum(axis=0) - np.log(np.diag(self._root)).sum()
 
     def predict(self, at: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and deviation of the noise-free log score, (k,) each."""
+        """Mean of what is left without noise, (v, k), and its deviation, (k,)."""
         cross = self._kernel(at, self.points)
         explained = (np.linalg.solve(self._root, cross.T) ** 2).sum(axis=0)
         variance = self._kernel.amplitude**2 + _MEAN**2 - explained
-        return cross @ self._weights, np.sqrt(np.maximum(variance, 1e-12))
+        return self._weights @ cross.T, np.sqrt(np.maximum(variance, 1e-12))
 
     def beside(self, pending: NDArray[np.float64]) -> _Model:
-        """The process with points under way as if they had been measured at their predicted mean."""
+        """The processes with points under way as if they had been measured at their predicted mean."""
         if not len(pending):
             return self
         usual = float(self.noises.mean()) if len(self.noises) else UNMEASURED
         return _Model(
             np.vstack([self.points, pending]),
-            np.concatenate([self.scores, self.predict(pending)[0]]),
+            np.hstack([self.left, self.predict(pending)[0]]),
             np.concatenate([self.noises, np.full(len(pending), usual)]),
             self._kernel,
         )
@@ -202,42 +216,33 @@ class _View:
 def _views(
     candidates: NDArray[np.float64], told: Told, columns: Sequence[slice], foretold: Foretold | None
 ) -> list[_View]:
-    """The views of every process that is averaged over."""
+    """The views of every process that counts; their weights follow what was believed and the evidence."""
     level = float(told.scores.mean()) if len(told.scores) else 0.0
-    even = Foretold(*(np.full(len(of), level) for of in (told.measured, told.pending, candidates)))
-    if foretold is None:
-        return _family(candidates, told, even, _kernels(columns, _AMPLITUDES), 1.0)
-    alike = _alike(told.measured, told.measured, columns, _LENGTHS[1])
-    noise = float(np.sqrt((told.noises**2).mean())) if len(told.noises) else UNMEASURED
-    share = trust(told.scores, foretold.measured, alike, noise)
-    return [
-        *_family(candidates, told, even, _kernels(columns, _AMPLITUDES), 1 - share),
-        *_family(candidates, told, foretold, _kernels(columns, _LEFT), share),
-    ]
-
-
-def _kernels(columns: Sequence[slice], amplitudes: Sequence[float]) -> list[_Kernel]:
-    """Every smoothness with every amplitude."""
-    return [_Kernel(columns, amplitude, length) for amplitude, length in itertools.product(amplitudes, _LENGTHS)]
-
-
-def _family(
-    candidates: NDArray[np.float64], told: Told, around: Foretold, kernels: Sequence[_Kernel], share: float
-) -> list[_View]:
-    """The views of processes around one mean; their weights follow the evidence and add up to a share."""
+    around = Foretold(*(np.full((1, len(of)), level) for of in (told.measured, told.pending, candidates)))
+    shares = np.ones(1)
+    amplitudes: tuple[float, ...] = _AMPLITUDES
+    if foretold is not None:
+        around = around.beside(foretold)
+        shares = np.append(1 - _BELIEF, np.full(len(foretold.at), _BELIEF / len(foretold.at)))
+        amplitudes = _LEFT
     left = told.scores - around.measured
-    models = [
-        _Model(told.measured, left, factor * told.noises, kernel)
-        for factor, kernel in itertools.product(_NOISES, kernels)
-    ]
-    evidence = np.asarray([model.evidence for model in models])
-    weights = np.exp(evidence - evidence.max())
+    models: list[tuple[_Model, NDArray[np.float64]]] = []
+    for factor, amplitude, length in itertools.product(_NOISES, amplitudes, _LENGTHS):
+        model = _Model(told.measured, left, factor * told.noises, _Kernel(columns, amplitude, length))
+        models.append((model, model.evidence + np.log(shares)))
+    most = max(float(logs.max()) for _, logs in models)
     views = []
-    for model, weight in zip(models, (share * weights / weights.sum()).tolist(), strict=True):
+    for model, logs in models:
+        weights = np.exp(logs - most)
+        if weights.max() < _NEGLIGIBLE:
+            continue
         whole = model.beside(told.pending)
         mean, deviation = whole.predict(candidates)
-        known = whole.predict(whole.points)[0] + np.concatenate([around.measured, around.pending])
-        views.append(_View(known, mean + around.at, deviation, weight))
+        known = whole.predict(whole.points)[0] + np.hstack([around.measured, around.pending])
+        views += [
+            _View(known[at], mean[at] + around.at[at], deviation, float(weights[at]))
+            for at in np.flatnonzero(weights >= _NEGLIGIBLE)
+        ]
     return views
 
 

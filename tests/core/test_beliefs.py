@@ -91,9 +91,9 @@ def search(foresight, trials, seed):
 
 
 def test_a_right_prior_saves_trials_and_a_wrong_one_costs_trials_but_not_the_answer():
-    right = [search(lambda one: Estimate(log(one) + 1.0, 0.1), 3, seed) for seed in range(3)]
+    right = [search(lambda one: np.asarray([log(one) + 1.0]), 3, seed) for seed in range(3)]
     none = [search(None, 16, seed) for seed in range(3)]
-    wrong = [search(lambda one: Estimate(-log(one), 0.1), 16, seed) for seed in range(3)]
+    wrong = [search(lambda one: np.asarray([-log(one)]), 16, seed) for seed in range(3)]
     assert max(gaps[0] for gaps in right) < 0.01
     assert min(gaps[0] for gaps in none) > 0.01
     assert min(gaps[0] for gaps in wrong) > 0.1
@@ -101,18 +101,28 @@ def test_a_right_prior_saves_trials_and_a_wrong_one_costs_trials_but_not_the_ans
     assert max(gaps[-1] for gaps in wrong) < 0.01
 
 
+def test_of_several_accounts_the_one_that_agrees_is_believed():
+    def several(one):
+        return np.asarray([-log(one), 0.0, log(one) + 1.0, 0.5 - 2 * log(one)])
+
+    for seed in range(3):
+        right, mixed = (search(foresight, 6, seed) for foresight in (lambda one: several(one)[2:3], several))
+        assert right[-1] < 0.01
+        assert mixed[-1] < 0.01
+
+
 def test_a_prior_that_agrees_tells_measured_settings_apart_better_than_their_noise():
     rng = np.random.default_rng(5)
     off = {"none": [], "right": []}
     for _ in range(10):
         tried = [seen(one, log(one) + rng.normal(0, 0.05), 0.05) for one in POINTS[::2]]
-        for name, foresight in (("none", None), ("right", lambda one: Estimate(log(one) + 1.0, 0.1))):
+        for name, foresight in (("none", None), ("right", lambda one: np.asarray([log(one) + 1.0]))):
             ranked = Beliefs(SPACE, tried, foresight=foresight).ranked()
             off[name].append(float(np.std([value - log(one) for one, value in ranked.items()])))
     assert np.mean(off["right"]) < 0.7 * np.mean(off["none"])
 
 
 def test_what_a_prior_does_not_know_is_taken_as_its_mean_and_a_prior_of_nothing_as_none():
-    partly = search(lambda one: Estimate(log(one), 0.1) if one.window == 64 else None, 3, 0)
+    partly = search(lambda one: np.asarray([log(one)]) if one.window == 64 else None, 3, 0)
     assert partly[-1] < 0.05
     assert search(lambda _: None, 5, 0) == search(None, 5, 0)

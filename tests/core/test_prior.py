@@ -1,4 +1,4 @@
-"""The prior foretells what an engine of known truth does, and is trusted as far as it was right."""
+"""The prior foretells what an engine of known truth does."""
 
 import math
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ddtree_tune.core.engine import Algorithm, EngineConfig
-from ddtree_tune.core.prior import BELIEF, Acceptances, BaseCell, Prior, base_cells, cell_speedup, trust
+from ddtree_tune.core.prior import Acceptances, BaseCell, Prior, base_cells, cell_speedup
 from ddtree_tune.core.prior_table import ForetoldReport
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.replay import replay
@@ -119,28 +119,6 @@ def test_a_trace_without_contexts_speaks_for_all(drafts, base):
 
 def scores(n, seed=0):
     return np.random.default_rng(seed).normal(0, 0.15, n)
-
-
-def test_a_prior_that_was_right_is_trusted_and_one_that_was_wrong_is_not():
-    truth = scores(12)
-    noise = np.random.default_rng(1).normal(0, 0.02, 12)
-    right = [trust(truth[:n] + noise[:n], truth[:n], np.eye(n), 0.02) for n in (3, 6, 12)]
-    wrong = [trust(truth[:n] + noise[:n], -truth[:n], np.eye(n), 0.02) for n in (3, 6, 12)]
-    assert right[0] < right[1] < right[2]
-    assert right[2] > 0.99
-    assert wrong[0] > wrong[1] > wrong[2]
-    assert wrong[2] < 0.05
-
-
-def test_a_prior_off_by_a_constant_is_as_good_as_a_right_one():
-    truth = scores(8)
-    assert trust(truth, truth + 0.5, np.eye(8), 0.02) == pytest.approx(trust(truth, truth, np.eye(8), 0.02))
-
-
-def test_a_prior_that_says_nothing_keeps_its_belief():
-    assert trust(scores(6), np.zeros(6), np.eye(6), 0.02) == pytest.approx(BELIEF)
-    assert trust(np.empty(0), np.empty(0), np.empty((0, 0)), 0.02) == pytest.approx(BELIEF)
-    assert trust(scores(6), np.full(6, 0.3), np.eye(6), 0.02, belief=0.5) == pytest.approx(0.5)
 
 
 def test_the_table_shows_what_was_foretold_beside_what_was_measured(drafts, base):
