@@ -1,7 +1,7 @@
 """How good is the search after a dozen trials? The study on surfaces with a known best.
 
-``python benchmarks/search/bench.py [SWEEPS] [PART…]`` prints the tables of README.md: ``samplers``,
-``rungs`` and ``prior``, all of them when no part is named. Asking, telling, deduplication, stopping
+``python benchmarks/search/bench.py [SWEEPS] [PART…]`` prints the tables of README.md: ``picking``,
+``samplers``, ``rungs`` and ``prior``, all of them when no part is named. Asking, telling, deduplication, stopping
 and order are the study that sweeps use; `surfaces` says what a trial measures.
 """
 
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from others import points_of
+from proof import SURFACES, ours, surface_of
 from surfaces import CONTEXTS, FIRST, SHAPES, STEP_MS, Machine, Replay, measure
 
 from ddtree_tune.core.dialects import BuiltinDialect
@@ -184,7 +186,34 @@ def prior(sweeps: int) -> None:
         print(f"| {family} | {kind} | {' | '.join(cells_of(swept))} |", flush=True)
 
 
-PARTS = {"samplers": samplers, "rungs": rungs, "prior": prior}
+def picking(sweeps: int) -> None:
+    """What to run after a dozen trials: what was measured best, what is believed to be, or the better of the two."""
+    print(f"\nAfter {DOZEN + 2} trials, {sweeps} sweeps each:\n")
+    print("| surface | picked | believed | better of the two | found | the same |\n|---|---|---|---|---|---|")
+    for name in SURFACES:
+        rows, same = [], 0
+        for seed in range(sweeps):
+            surface = surface_of(name, seed, stops=False)
+            best = max(surface.log_score(config) for config in points_of(surface.spec))
+            study, rng, values = ours(surface, seed), np.random.default_rng([seed, 1]), {}
+            for _ in range(DOZEN + 2):
+                proposal = study.ask()
+                record = surface.measure(proposal, rng)
+                study.tell(record)
+                if proposal.origin is not Origin.BASELINE and record.status is TrialStatus.COMPLETE:
+                    tps = [one.metrics.output_tps for one in record.cells]
+                    values[proposal.config] = float(np.mean(np.log(tps)))
+            picked, believed = max(values, key=values.get), study.recommended()
+            same += picked == believed
+            logs = [surface.log_score(config) for config in (picked, believed)]
+            rows.append([*logs, max(logs), max(map(surface.log_score, values))] - np.float64(best))
+        ratios = np.exp(rows)
+        middle, tenth = np.median(ratios, axis=0), np.quantile(ratios, 0.1, axis=0)
+        words = " | ".join(f"{one:.3f} ({low:.3f})" for one, low in zip(middle, tenth, strict=True))
+        print(f"| {name} | {words} | {same} of {sweeps} |", flush=True)
+
+
+PARTS = {"picking": picking, "samplers": samplers, "rungs": rungs, "prior": prior}
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50

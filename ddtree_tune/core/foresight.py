@@ -121,13 +121,14 @@ def foresee(
     a step with drafts and one token is one without and the drafter's share of the difference.
 
     Args:
-        records: of the sweep, in their order.
+        records: of the sweep.
         weights: how much each cell counts.
         replayed: traces, if there are any.
 
     Returns:
         None as long as no baseline and no setting with drafts tells of every cell that counts.
     """
+    records = sorted(records, key=lambda one: one.trial_id)  # a resumed sweep is told in another order
     accept_lens = replayed or Calibrated.of(records)
     cells = [cell for cell in base_cells(records) if weights.get(cell.cell_id, 0.0) > 0]
     plain: dict[str, StepPoint] = {}

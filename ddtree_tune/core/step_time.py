@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ddtree_tune.core.steps import StepPoint
 
 NOISE = 0.02
-"""Least deviation of the logarithm of one measured step time; see `surrogate.NOISE`."""
+"""Least deviation of the logarithm of one measured step time."""
 
 
 class Estimate(NamedTuple):

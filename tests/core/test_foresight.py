@@ -115,3 +115,10 @@ def test_nothing_is_foretold_before_a_baseline_and_a_step_were_measured(drafts, 
         assert foresee([BASE], weights, traces) is None
         assert foresee([drafted], weights, traces) is None
         assert foresee([BASE, drafted], weights, traces) is not None
+
+
+def test_the_order_in_which_trials_are_told_does_not_matter(weights):
+    told = [BASE, engine(1, PLAIN_CHAIN, lambda _: 3.0, 0.1), engine(2, tree(8, 4), lambda _: 4.0, 0.9)]
+    one, other = foresee(told, weights), foresee(told[::-1], weights)
+    for config in CONFIGS:
+        assert one(config) == pytest.approx(other(config), abs=1e-12)
