@@ -94,7 +94,7 @@ PLACES = re.compile(r"^(search_spaces|docs|tests|benchmarks)/|^cluster\w*\.yaml$
 def test_commands_of_a_page_are_understood(page):
     for command, whole in commands(page):
         words = shlex.split(command, comments=True)
-        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):
+        while words and re.fullmatch(r"\w+=\S*", words[0]):
             words.pop(0)
         understand(words, command, whole=whole and "…" not in command)
         for word in words:

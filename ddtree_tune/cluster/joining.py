@@ -82,6 +82,8 @@ def _embed() -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
+            # Ray's workers step back for all else that runs (nice 15). Ours measure, and a server is one's child.
+            _system_config={"worker_niceness": 0},
         )
     except _REFUSALS as error:
         raise PlacementError(

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+import ray
 
 from ddtree_tune.cluster.actors import Watched
 from ddtree_tune.core.errors import EngineError, FailureClass, LoadError
@@ -30,6 +31,11 @@ def nothing():
 
 def lost():
     raise EngineError("the server is gone", FailureClass.NODE_LOST)
+
+
+def test_what_measures_does_not_step_back_for_other_processes():
+    asked = ray.remote(lambda: os.getpriority(os.PRIO_PROCESS, 0))
+    assert ray.get(asked.remote()) == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_a_check_that_raises_ends_a_run_and_the_next_one_gets_its_own_answer():
