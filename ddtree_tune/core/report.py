@@ -104,9 +104,9 @@ def outlook(hope: Hope, root: str) -> str:
     low, high = (math.exp(log + end * Z95 * deviation) for end in (-1, 1))
     said = (
         f"Next the search would try {hope.config.label}. It expects {math.exp(log):.2f} ({low:.2f} to {high:.2f}) x "
-        f"the speed of {hope.best.label}, the best so far by the search's own measurements: over 1 % more with a "
-        f"chance of {hope.chance:.0%}. To go on, raise search.trials in {root}/sweep.yaml and run: ddtree-tune resume "
-        f"{root}"
+        f"the speed of {hope.best.label}, the best searched so far by the search's own measurements: over 1 % more "
+        f"with a chance of {hope.chance:.0%}. To go on, raise search.trials in {root}/sweep.yaml and run: ddtree-tune "
+        f"resume {root}"
     )
     return textwrap.fill(said, WIDTH, break_long_words=False, break_on_hyphens=False)
 
