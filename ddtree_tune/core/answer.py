@@ -42,6 +42,7 @@ def answer_fields(
     """
     seconds = sum(record.seconds for record in records)
     price = spec.price
+    steps = schedule(conclusion.bands) if conclusion.best else ()  # where nothing is recommended nothing is scheduled
     return {
         "sweep": spec.name,
         "answer": conclusion.answer.value,
@@ -59,7 +60,7 @@ def answer_fields(
             "x_best": _gain(conclusion.scheduled.vs_best),
         },
         "front": [_compromise(one) for one in conclusion.front],
-        "schedule": [{"least": step.least, **(_config(step.config) or {})} for step in schedule(conclusion.bands)],
+        "schedule": [{"least": step.least, **(_config(step.config) or {})} for step in steps],
         "trials": [_trial(row) for row in conclusion.rows],
         "node_hours": seconds / 3600,
         "cost": None

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from ddtree_tune.core.answer import answer_fields
 from ddtree_tune.core.conclusion import Answer, conclude
 from ddtree_tune.core.errors import FailureClass
 from ddtree_tune.core.headline import headline
+from ddtree_tune.core.launch import winner_script
 from ddtree_tune.core.record import CellResult
 from ddtree_tune.core.report import answer_lines
 from ddtree_tune.core.winners import Certainty
@@ -14,23 +16,33 @@ from tests.builders import CHAIN, NONE, SPEC, record, spec
 from tests.core.test_conclusion import BIG, SMALL, SPEED, SWEEP, finals, search, users
 from tests.core.test_goals import with_ttft
 
+LIMITED = spec(
+    SPEC.replace(
+        "concurrency: [1, 8]}", "concurrency: [1, 8], min_requests: 20}\nobjective: {slos: [{ttft_p95_s: 0.3}]}"
+    )
+)
+
+
+def test_where_every_setting_breaks_a_limit_in_one_cell_programs_are_given_nothing_to_launch():
+    trials = [with_ttft(one, lambda _, users: 0.4 if users == 8 else 0.2) for one in [*search(), *finals()]]
+    got = conclude(trials, LIMITED)
+    assert "no setting that was compared keeps every latency limit" in headline(got)
+    fields = answer_fields(got, trials, LIMITED, root="", partial=None)
+    assert (fields["best"], fields["launch"], fields["schedule"]) == (None, None, [])
+    assert winner_script(got, trials, LIMITED) is None
+
 
 @pytest.mark.parametrize("late", [{CHAIN}, {NONE}, {NONE, CHAIN}])
 def test_a_baseline_that_breaks_a_limit_need_not_be_beaten(late):
     speed = {NONE: 1.0, CHAIN: 1.3, BIG: 1.2, SMALL: 1.1} if CHAIN in late else {**SPEED, BIG: 1.3, SMALL: 1.25}
-    limited = spec(
-        SPEC.replace(
-            "concurrency: [1, 8]}", "concurrency: [1, 8], min_requests: 20}\nobjective: {slos: [{ttft_p95_s: 0.3}]}"
-        )
-    )
     trials = [with_ttft(one, 0.4 if one.config in late else 0.2) for one in [*search(speed), *finals(speed)]]
-    got = conclude(trials, limited)
+    got = conclude(trials, LIMITED)
     assert got.best.config == BIG
     assert got.answer is Answer.FASTER
     said = headline(got)
     assert ("The plain chain breaks a latency limit (objective.slos)." in said) == (CHAIN in late)
     assert ("No speculation breaks a latency limit (objective.slos)." in said) == (NONE in late)
-    assert conclude(trials[:4], limited).answer is Answer.UNREPEATED
+    assert conclude(trials[:4], LIMITED).answer is Answer.UNREPEATED
 
 
 @pytest.mark.parametrize(
