@@ -18,7 +18,6 @@ from ddtree_tune.core.tables import ABSENT, WIDTH, cut, money, text_table
 from ddtree_tune.core.winners import certainty_text
 
 if TYPE_CHECKING:
-
     from ddtree_tune.core.conclusion import Conclusion, Row
     from ddtree_tune.core.measurements import Gain
     from ddtree_tune.core.price import PriceSpec

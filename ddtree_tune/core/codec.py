@@ -101,6 +101,8 @@ def decode(value: Any, kind: Any) -> Any:
     """The inverse of ``encode``."""
     if _is_scalar(kind):
         return json.loads(value)
+    if value is None and _items(kind) is not None:
+        return ()  # of a file that is older than the column; a list that may be absent is optional
     kind = _optional(kind)
     if value is None or kind in _PLAIN:
         return value

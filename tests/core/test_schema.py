@@ -148,6 +148,11 @@ def test_equal_outputs_have_equal_hashes():
     assert len(shas.pop()) == 16
 
 
+def test_a_list_of_a_file_that_is_older_than_its_column_is_empty():
+    assert codec.decode(None, tuple[int, ...]) == ()
+    assert codec.decode(None, tuple[int, ...] | None) is None
+
+
 def test_an_annotation_without_an_arrow_type_is_refused():
     with pytest.raises((TypeError, ValueError, AttributeError)):
         codec.arrow_type(int | str)
