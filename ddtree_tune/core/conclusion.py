@@ -278,5 +278,7 @@ def _why_nothing(records: Sequence[TrialRecord], table: Measurements, settings: 
     if not table.compared:
         return "no cell of the matrix was scored"
     if any(one.broken for one in settings if one.vs_none is not None and one.config not in BASELINES):
-        return "no setting that was compared keeps every latency limit (objective.slos)"
+        keep = " and ".join(one.config.label for one in settings if one.feasible and one.config in BASELINES)
+        told = f"{keep} may be run" if keep else "nor does a baseline"
+        return f"no searched setting that was compared keeps every latency limit (objective.slos); {told}"
     return "no setting completed every cell that no speculation completed"

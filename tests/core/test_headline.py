@@ -26,7 +26,7 @@ LIMITED = spec(
 def test_where_every_setting_breaks_a_limit_in_one_cell_programs_are_given_nothing_to_launch():
     trials = [with_ttft(one, lambda _, users: 0.4 if users == 8 else 0.2) for one in [*search(), *finals()]]
     got = conclude(trials, LIMITED)
-    assert "no setting that was compared keeps every latency limit" in headline(got)
+    assert "no searched setting that was compared keeps every latency limit" in headline(got)
     fields = answer_fields(got, trials, LIMITED, root="", partial=None)
     assert (fields["best"], fields["launch"], fields["schedule"]) == (None, None, [])
     assert winner_script(got, trials, LIMITED) is None

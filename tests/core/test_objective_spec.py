@@ -111,7 +111,11 @@ def test_where_no_setting_keeps_the_limits_there_is_no_answer_and_it_says_so():
     spec = sweep("{slos: [{ttft_p95_s: 0.05}]}")
     got = conclude([*search(SPEED), *finals(SPEED)], spec)
     assert got.answer is Answer.NOTHING
-    assert got.why == "no setting that was compared keeps every latency limit (objective.slos)"
+    limits = "no searched setting that was compared keeps every latency limit (objective.slos)"
+    assert got.why == f"{limits}; nor does a baseline"
+    late = [record(spec, one.proposal) for one in search(SPEED)]
+    late = slow(slow(slow(late, BIG, 0.04), SMALL, 0.7), NONE, 0.04)
+    assert conclude([one for one in late if one.config != BIG], spec).why == f"{limits}; no speculation may be run"
 
 
 @pytest.mark.parametrize(
