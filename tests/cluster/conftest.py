@@ -14,10 +14,8 @@ def ray_nodes():
     """An embedded Ray with one exclusive node."""
     from ddtree_tune.cluster.joining import connected
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("RAY_worker_niceness", raising=False)  # what the product says counts
-        with connected() as nodes:
-            yield nodes
+    with connected() as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="session")

@@ -141,6 +141,7 @@ class Machines:
 
     def _start(self, *argv, address="127.0.0.1"):
         environment = {name: value for name, value in os.environ.items() if name not in {"RAY_ADDRESS", "PYTHONPATH"}}
+        environment["RAY_worker_niceness"] = "0"  # as docs/cluster.md starts them
         own = (f"--node-ip-address={address}", f"--dashboard-agent-listen-port={free_port()}")
         with (self.folder / f"start-{len(self._all)}.log").open("w") as log:
             process = subprocess.Popen(
