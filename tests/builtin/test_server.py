@@ -6,23 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.builtin.harness import LENGTH, serving
+from tests.builtin.harness import LENGTH
 from tests.builtin.streams import CHAT, open_stream, wait_idle
 
 NATIVE = {"text": "def add(a, b):", "sampling_params": {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True}}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("server"), "--budget", "8", "--topk", "4", "--window", "64") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plain")
-    with serving(folder, "--algorithm", "none", "--max-running-requests", "2") as running:
-        yield running
 
 
 def test_it_says_what_it_is(server):
@@ -49,13 +36,13 @@ def test_it_says_what_it_is(server):
     assert "The server is fired up and ready to roll!" in server.log.read_text()
 
 
-def test_without_speculation_no_speculative_field_is_set(plain):
-    info = plain.json("/server_info")
+def test_without_speculation_no_speculative_field_is_set(undrafted):
+    info = undrafted.json("/server_info")
     assert all(value is None for name, value in info.items() if name.startswith("speculative"))
-    reply = plain.json("/generate", NATIVE)
+    reply = undrafted.json("/generate", NATIVE)
     assert not [name for name in reply["meta_info"] if name.startswith("spec")]
-    assert "spec_" not in plain.request("/metrics")[1]
-    details = plain.events("/v1/chat/completions", CHAT | {"max_tokens": 4, "return_spec_tokens_details": True})
+    assert "spec_" not in undrafted.request("/metrics")[1]
+    details = undrafted.events("/v1/chat/completions", CHAT | {"max_tokens": 4, "return_spec_tokens_details": True})
     assert not any("sglext" in event for event in details)
 
 
@@ -64,8 +51,8 @@ def test_health(server):
     assert server.request("/health_generate") == (200, "")
 
 
-def test_greedy_text_is_that_of_plain_decoding(server, plain):
-    ours, theirs = (one.json("/v1/chat/completions", CHAT) for one in (server, plain))
+def test_greedy_text_is_that_of_plain_decoding(server, undrafted):
+    ours, theirs = (one.json("/v1/chat/completions", CHAT) for one in (server, undrafted))
     assert ours["choices"] == theirs["choices"]
     assert ours["usage"]["completion_tokens"] > 20
 

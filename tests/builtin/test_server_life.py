@@ -14,19 +14,6 @@ from tests.builtin.harness import PAIR, ROOT, free_port, serving
 from tests.builtin.streams import CHAT, open_stream, running, wait_idle
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with serving(tmp_path_factory.mktemp("server"), "--budget", "8", "--topk", "4", "--window", "64") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plain")
-    with serving(folder, "--algorithm", "none", "--max-running-requests", "2") as running:
-        yield running
-
-
 def test_a_client_that_leaves_ends_its_request(server):
     with open_stream(server, CHAT | {"max_tokens": 900, "ignore_eos": True}):
         assert running(server)[0] == 1
@@ -41,17 +28,17 @@ def test_a_client_that_leaves_ends_its_request(server):
     wait_idle(server, 1)
 
 
-def test_no_more_requests_run_than_allowed(plain):
+def test_no_more_requests_run_than_allowed(undrafted):
     body = CHAT | {"max_tokens": 900, "ignore_eos": True}
-    with open_stream(plain, body), open_stream(plain, body):
-        waiting = http.client.HTTPConnection("127.0.0.1", plain.port, timeout=30)
+    with open_stream(undrafted, body), open_stream(undrafted, body):
+        waiting = http.client.HTTPConnection("127.0.0.1", undrafted.port, timeout=30)
         waiting.request("POST", "/v1/chat/completions", json.dumps(body | {"stream": True}))
         deadline = time.monotonic() + 5
-        while running(plain) != [2, 1]:
+        while running(undrafted) != [2, 1]:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         waiting.close()
-    wait_idle(plain)
+    wait_idle(undrafted)
 
 
 def test_a_taken_port_is_named(tmp_path):
