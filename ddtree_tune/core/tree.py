@@ -10,7 +10,7 @@ pops whose ranks are all below K.
 
 Source: DDTree, arXiv 2604.12989, section 3; github.com/liranringel/ddtree ``ddtree.py``. Of equal
 scores the shallower node is taken first, then the one with the earlier parent, then the better rank:
-an order that a level-by-level builder can follow (``sglang_plugin/trees.py``).
+an order that is read off a node alone, so that a GPU can follow it (``sglang_plugin/kernels.py``).
 """
 
 from __future__ import annotations

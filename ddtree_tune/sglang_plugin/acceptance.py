@@ -10,21 +10,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import triton
+
+from ddtree_tune.sglang_plugin import kernels
 
 if TYPE_CHECKING:
-    from ddtree_tune.sglang_plugin.trees import Drafted
+    from ddtree_tune.sglang_plugin.trees import Trees
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The path of every request from the root down."""
+    """The path of every request from the root down, as the rest of a step wants it."""
 
-    path_BW: torch.Tensor
-    """int64 nodes, 0 behind the end of a path."""
     lengths_B: torch.Tensor
     """int32 nodes of the path, the root included: tokens that the step commits."""
+    ends_B: torch.Tensor
+    """Committed tokens behind the step, of the prefix's type."""
+    bonus_B: torch.Tensor
+    """int64: what the target says after the last node of the path, the next root."""
     tokens_BW: torch.Tensor
-    """int64: what the target says after each node of the path; the last of a path is the bonus token."""
+    """int64: what the target says after each node of the path. Behind its end the bonus token again."""
+    targets_BW: torch.Tensor
+    """int64 cache slots in a row behind the prefix."""
+    sources_BW: torch.Tensor
+    """int64 slots of the path's nodes, whose keys and values belong there. Behind its end the target itself, which
+    moves nothing. A source is never before its target, so a copy in ascending chunks is safe."""
+    rows_BW: torch.Tensor
+    """int64: of the path's nodes among all B * N. Behind its end the root's."""
+    positions_BW: torch.Tensor
+    """int64 of the path's tokens, one after the other."""
 
 
 def sampled_choices(probs: torch.Tensor) -> torch.Tensor:
@@ -55,69 +69,45 @@ def keep_likely(probs: torch.Tensor, min_ps: torch.Tensor) -> torch.Tensor:
     return probs.masked_fill_(probs < least, 0.0)
 
 
-def walk(drafted: Drafted, choices: torch.Tensor, longest: int) -> Accepted:
+def walk(
+    trees: Trees, choices: torch.Tensor, slots: torch.Tensor, prefix: torch.Tensor, *, longest: int, deepest: int
+) -> Accepted:
     """Follow the target's choices down from every root.
 
-    A node is accepted if it and all its ancestors are what the target chose at their parents;
-    siblings have different tokens, so that accepted nodes are one path.
+    Siblings have different tokens, so that at most one child of a node is what the target chose.
 
     Args:
-        drafted: the trees.
-        choices: (B, N) int64, the target's own next token after each node.
+        trees: the drafted ones.
+        choices: (B, N) int64, the target's own next token after each node; contiguous.
+        slots: (B, N) int64 cache slots of the nodes; contiguous.
+        prefix: (B,) committed tokens.
         longest: W, nodes of the longest path that can be.
+        deepest: depth at which to stop, had the target gone on; 0 accepts no draft.
     """
-    tokens = drafted.tokens_BN
-    requests, nodes = tokens.shape
-    wrong = tokens != choices.gather(1, drafted.parents_BN)
-    wrong[:, 0] = False
-    accepted = ~(drafted.visible_BNN & wrong[:, None, :]).any(2)
-    path = torch.zeros(requests, longest + 1, dtype=torch.int64, device=tokens.device)
-    number = torch.arange(nodes, device=tokens.device).expand(requests, -1)
-    path.scatter_(1, torch.where(accepted, drafted.depths_BN, longest), number)  # column W takes the rest
-    path = path[:, :longest].contiguous()
-    lengths = accepted.sum(1, dtype=torch.int32)
-    path.masked_fill_(torch.arange(longest, device=path.device) >= lengths[:, None], 0)
-    return Accepted(path, lengths, choices.gather(1, path))
-
-
-def stop_at_root(accepted: Accepted) -> Accepted:
-    """The same step, had nothing of the drafts been accepted."""
-    path = torch.zeros_like(accepted.path_BW)
-    return Accepted(path, torch.ones_like(accepted.lengths_B), accepted.tokens_BW[:, :1].expand_as(path).contiguous())
-
-
-def moves(slots: torch.Tensor, accepted: Accepted) -> tuple[torch.Tensor, torch.Tensor]:
-    """How the path's keys and values come to stand in a row behind the prefix.
-
-    Args:
-        slots: (B, N) int64 cache slots of the nodes, in node order.
-        accepted: the paths.
-
-    Returns:
-        (B * W,) int64 targets and sources. Behind the end of a path both are the same slot, which
-        moves nothing. A source is never before its target, so a copy in ascending chunks is safe.
-    """
-    longest = accepted.path_BW.shape[1]
-    front = slots[:, :longest]
-    alive = torch.arange(longest, device=slots.device) < accepted.lengths_B[:, None]
-    source = torch.where(alive, slots.gather(1, accepted.path_BW), front)
-    return front.reshape(-1), source.reshape(-1)
-
-
-def mask_cells(prefix: torch.Tensor, nodes: int) -> torch.Tensor:
-    """Where SGLang's flat verify mask holds what nodes see of one another.
-
-    The mask has, request after request, a row per node over prefix and nodes. The kernel takes the
-    prefix as seen and reads only the cells of nodes.
-
-    Args:
-        prefix: (B,) int64 committed tokens.
-        nodes: N.
-
-    Returns:
-        (B, N, N) int64 places.
-    """
-    row = prefix + nodes
-    start = torch.cumsum(row, 0) * nodes - row * (nodes - 1) - nodes  # of the nodes' cells in row 0
-    number = torch.arange(nodes, device=prefix.device)
-    return start[:, None, None] + number[:, None] * row[:, None, None] + number
+    requests, nodes = choices.shape
+    device = choices.device
+    grid = torch.empty(5, requests, longest, dtype=torch.int64, device=device)
+    lengths = torch.empty(requests, dtype=torch.int32, device=device)
+    ends, bonus = torch.empty_like(prefix), torch.empty(requests, dtype=torch.int64, device=device)
+    tokens, targets, sources, rows, positions = grid.unbind()
+    kernels.walk[(requests,)](
+        trees.tokens_BN,
+        trees.parents_BN,
+        choices,
+        slots,
+        prefix,
+        lengths,
+        ends,
+        bonus,
+        tokens,
+        targets,
+        sources,
+        rows,
+        positions,
+        DEEPEST=deepest,
+        NODES=nodes,
+        CELLS=triton.next_power_of_2(nodes),
+        LONGEST=longest,
+        num_warps=1,
+    )
+    return Accepted(lengths, ends, bonus, tokens, targets, sources, rows, positions)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ddtree_tune.sglang_plugin.trees import Drafted, costs_of, draft
+from ddtree_tune.sglang_plugin.trees import Trees, build_trees, costs_of
 
 if TYPE_CHECKING:
     from ddtree_tune.sglang_plugin.knobs import Knobs
@@ -122,14 +122,9 @@ class TreeDrafter:
         self._knobs = knobs
         self._times = times
         self._depth = knobs.block_size - 1 if candidates else knobs.depth
-        nodes = knobs.width
-
-        def buffer(*shape: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
-            return torch.zeros(capacity, *shape, dtype=dtype, device=device)
-
-        self._trees = Drafted(buffer(nodes), buffer(nodes), buffer(nodes), buffer(nodes, nodes, dtype=torch.bool))
-        shape = (self._depth, knobs.topk)
-        self._candidates = (buffer(*shape), buffer(*shape)) if candidates else None
+        self._trees = Trees.empty(capacity, knobs.width, device)
+        shape = (2, capacity, self._depth, knobs.topk)
+        self._candidates = torch.zeros(shape, dtype=torch.int64, device=device) if candidates else None
 
     def __call__(self, hidden_states: torch.Tensor, input_ids: torch.Tensor) -> None:
         """Draft trees; SGLang calls it at the tail of the drafter's graph.
@@ -145,18 +140,13 @@ class TreeDrafter:
         log_probs, tokens = self._head.top(drafted.flatten(0, 1))
         if self._times is not None:
             self._times.drafted()
-        costs, tokens = costs_of(log_probs.view(shape)), tokens.view(shape)
-        made = draft(costs, tokens, input_ids.view(requests, block)[:, 0], self._knobs.budget)
-        kept = self._trees.first(requests)
-        kept.tokens_BN.copy_(made.tokens_BN)
-        kept.parents_BN.copy_(made.parents_BN)
-        kept.depths_BN.copy_(made.depths_BN)
-        kept.visible_BNN.copy_(made.visible_BNN)
+        log_probs, tokens = log_probs.view(shape), tokens.view(shape)
+        build_trees(log_probs, tokens, input_ids.view(requests, block)[:, 0], self._trees.first(requests))
         if self._candidates is not None:
-            for kept_all, made_all in zip(self._candidates, (costs, tokens), strict=True):
-                kept_all[:requests].copy_(made_all)
+            self._candidates[0, :requests] = costs_of(log_probs)
+            self._candidates[1, :requests] = tokens
 
-    def trees(self, requests: int) -> Drafted:
+    def trees(self, requests: int) -> Trees:
         """What the last call drafted for the first requests."""
         return self._trees.first(requests)
 
@@ -168,5 +158,4 @@ class TreeDrafter:
         """
         if self._candidates is None:
             raise RuntimeError("all candidates must be kept before they are asked for, but got none")
-        costs, tokens = self._candidates
-        return costs[:requests], tokens[:requests]
+        return self._candidates[0, :requests], self._candidates[1, :requests]

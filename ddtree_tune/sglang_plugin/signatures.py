@@ -81,11 +81,6 @@ _FUNCTIONS: dict[str, dict[str, str]] = {
         "MHATokenToKVPool.move_kv_cache": "self tgt_loc src_loc",
         "MLATokenToKVPool.move_kv_cache": "self tgt_loc src_loc",
     },
-    "kernels/ops/speculative/cache_locs.py": {
-        "assign_extend_cache_locs_func": (
-            "req_pool_indices req_to_token start_offset end_offset batch_size draft_token_num device"
-        ),
-    },
     "kernels/ops/speculative/dflash.py": {
         "_prepare_dflash_draft_block_unchecked": (
             "bonus_tokens prefix_lens req_pool_indices req_to_token block_ids_out positions_out cache_loc_out "

@@ -16,13 +16,14 @@ from sglang.srt.speculative.dflash_info import DFlashVerifyInput
 from sglang.srt.speculative.eagle_utils import TreeMaskMode
 from sglang.srt.speculative.spec_utils import GrammarTree, build_grammar_vocab_mask
 
-from ddtree_tune.sglang_plugin.acceptance import keep_likely, mask_cells, sampled_choices
+from ddtree_tune.sglang_plugin.acceptance import keep_likely, sampled_choices
+from ddtree_tune.sglang_plugin.placing import place
 from ddtree_tune.sglang_plugin.trees import links
 
 if TYPE_CHECKING:
     from ddtree_tune.sglang_plugin.knobs import Knobs
     from ddtree_tune.sglang_plugin.step_times import StepTimes
-    from ddtree_tune.sglang_plugin.trees import Drafted
+    from ddtree_tune.sglang_plugin.trees import Trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Verified:
 
     logits_output: Any
     """SGLang's, with a row of logits and of hidden states per node."""
+    slots_BN: torch.Tensor
+    """int64 cache slots of the nodes, which the scheduler reserved behind each prefix."""
     graphed: bool
     """Whether the pass was replayed from a CUDA graph."""
 
@@ -69,26 +72,27 @@ class TreeVerifier:
             )
 
     @staticmethod
-    def grammar_tree(drafted: Drafted) -> Any:
+    def grammar_tree(trees: Trees) -> Any:
         """The trees as SGLang's grammars walk them; the copy to the host starts before the target's pass."""
-        return GrammarTree.from_device(*links(drafted.parents_BN), drafted.tokens_BN)
+        return GrammarTree.from_device(*links(trees.parents_BN), trees.tokens_BN)
 
-    def verify(self, batch: Any, draft_input: Any, drafted: Drafted, slots: torch.Tensor) -> Verified:
+    def verify(self, batch: Any, draft_input: Any, trees: Trees) -> Verified:
         """One pass of the target over all trees."""
-        requests, nodes, prefix = len(batch.seq_lens), self._knobs.width, batch.seq_lens
-        mask, in_graph = self._mask(requests)
-        mask[mask_cells(prefix, nodes).flatten()] = drafted.visible_BNN.flatten().to(mask.dtype)
+        nodes = self._knobs.width
+        mask, in_graph = self._mask(len(batch.seq_lens))
+        table = self._runner.req_to_token_pool.req_to_token
+        places = place(trees, batch.seq_lens, batch.req_pool_indices, table, depth=self._knobs.depth, mask=mask)
         if self._times is not None:
             self._times.handed()
         verify_input = DFlashVerifyInput(
-            draft_token=drafted.tokens_BN.reshape(-1),
-            positions=(prefix[:, None] + drafted.depths_BN).reshape(-1),
+            draft_token=trees.tokens_BN.reshape(-1),
+            positions=places.positions_BN.view(-1),
             draft_token_num=nodes,
             topk=self._knobs.topk,
             custom_mask=mask[:1] if in_graph else mask,  # a graph has the buffer itself; this says that it counts
             capture_hidden_mode=CaptureHiddenMode.FULL,
         )
-        batch.out_cache_loc = slots.reshape(-1)
+        batch.out_cache_loc = places.slots_BN.view(-1)
         lengths_cpu, total = batch.seq_lens_cpu, batch.seq_lens_sum
         if lengths_cpu is not None:
             batch.seq_lens_cpu = lengths_cpu + nodes
@@ -104,7 +108,7 @@ class TreeVerifier:
         out = self._worker.forward_batch_generation(
             batch=None, forward_batch=verify_batch, is_verify=True, skip_attn_backend_init=True
         )
-        return Verified(out.logits_output, bool(out.can_run_cuda_graph))
+        return Verified(out.logits_output, places.slots_BN, bool(out.can_run_cuda_graph))
 
     def _mask(self, requests: int) -> tuple[torch.Tensor, bool]:
         """The mask to write into, and whether it is the one of the target's graphs."""

@@ -4,8 +4,6 @@ Prefill, windows, the drafter's cache and the request checks stay DFLASH's. What
 decode step: the drafter's graph ends in trees, the target sees a tree's mask, the accepted path is
 moved into a row, and the drafter learns from the hidden states along it.
 
-Suffixes: B requests, N nodes with the root, W longest path with the root.
-
 Everything is launched on the scheduler's forward stream and nothing waits for the device. The
 request table is read before the target's pass is launched, never after: from then on the scheduler
 may hand a finished request's row to another one.
@@ -18,7 +16,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sglang.kernels.ops.speculative.cache_locs import assign_extend_cache_locs_func
 from sglang.kernels.ops.speculative.dflash import _prepare_dflash_draft_block_unchecked
 from sglang.srt.distributed import get_tp_group
 from sglang.srt.managers.scheduler import GenerationBatchResult, Scheduler
@@ -29,13 +26,14 @@ from sglang.srt.speculative.draft_worker_common import build_block_pos_offsets, 
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 
 from ddtree_tune.sglang_plugin import step_times, trace
-from ddtree_tune.sglang_plugin.acceptance import Accepted, moves, stop_at_root, walk
+from ddtree_tune.sglang_plugin.acceptance import Accepted, walk
 from ddtree_tune.sglang_plugin.drafting import DraftHead, TreeDrafter
 from ddtree_tune.sglang_plugin.knobs import Knobs
+from ddtree_tune.sglang_plugin.placing import place
 from ddtree_tune.sglang_plugin.verifying import TreeVerifier, Verified
 
 if TYPE_CHECKING:
-    from ddtree_tune.sglang_plugin.trees import Drafted
+    from ddtree_tune.sglang_plugin.trees import Trees
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +87,23 @@ class DDTreeWorker(DFlashWorkerV2):
             candidates=self._one_token_a_step,
         )
         self._verifier.check_mask()
+        self._build_kernels(max(graphs, default=1))
         super().init_cuda_graphs()
+
+    def _build_kernels(self, requests: int) -> None:
+        """Build what a decode step launches besides its graphs, so that no batch waits for it.
+
+        All of it happens in slot 0, where SGLang writes what nobody reads. Its kernel that moves keys
+        and values is another one for each power of two of tokens.
+        """
+        longest, depth, table = self.knobs.longest, self.knobs.depth, self.model_runner.req_to_token_pool.req_to_token
+        trees, zero = self._trees_of().trees(1), torch.zeros(1, dtype=torch.int64, device=self.device)
+        mask = torch.empty(self.knobs.width * (self.knobs.width + 1), dtype=torch.uint8, device=self.device)
+        slots = place(trees, zero, zero, torch.zeros_like(table[:1]), depth=depth, mask=mask).slots_BN
+        walk(trees, torch.zeros_like(slots), slots, zero, longest=longest, deepest=depth)
+        for count in range(longest, requests * longest + 1, longest):
+            nowhere = torch.zeros(count, dtype=torch.int64, device=self.device)
+            self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(nowhere, nowhere)
 
     def _maybe_build_draft_sampler(self) -> TreeDrafter | None:
         """What SGLang captures behind the drafter."""
@@ -105,54 +119,39 @@ class DDTreeWorker(DFlashWorkerV2):
         if self._times is not None:
             self._times.begin(requests)
         draft_input, prefix = batch.spec_info, batch.seq_lens
-        slots = self._slots(batch)
-        drafted, drafter_graphed = self._draft(batch, draft_input)
-        grammar = self._verifier.grammar_tree(drafted) if batch.has_grammar else None
-        verified = self._verifier.verify(batch, draft_input, drafted, slots)
+        trees, drafter_graphed = self._draft(batch, draft_input)
+        grammar = self._verifier.grammar_tree(trees) if batch.has_grammar else None
+        verified = self._verifier.verify(batch, draft_input, trees)
         if self._times is not None:
             self._times.verified(graphs=verified.graphed and drafter_graphed)
         self._verifier.adjust(batch, verified, grammar, grammar_barrier)
-        accepted = walk(drafted, self._verifier.choices(batch, draft_input, verified), self.knobs.longest)
-        if self._one_token_a_step:
-            accepted = stop_at_root(accepted)
-        new_lens = prefix + accepted.lengths_B.to(prefix.dtype)
-        if self.knobs.topk > 1 and not self._one_token_a_step:  # a chain already stands in a row
-            self.model_runner.token_to_kv_pool_allocator.get_kvcache().move_kv_cache(*moves(slots, accepted))
+        choices = self._verifier.choices(batch, draft_input, verified)
+        deepest = 0 if self._one_token_a_step else self.knobs.depth
+        accepted = walk(trees, choices, verified.slots_BN, prefix, longest=self.knobs.longest, deepest=deepest)
+        if self.knobs.topk > 1 and deepest:  # a chain already stands in a row
+            cache = self.model_runner.token_to_kv_pool_allocator.get_kvcache()
+            cache.move_kv_cache(accepted.targets_BW.view(-1), accepted.sources_BW.view(-1))
         if on_publish is not None:
-            on_publish(new_lens)
-        self._teach_drafter(prefix, slots, accepted, verified)
+            on_publish(accepted.ends_B)
+        self._teach_drafter(accepted, verified)
         if self._times is not None:
             self._times.committed()
         self._tell(requests, accepted, drafter_graphed, verified)
         if self._tracer is not None:
             self._tracer.add(batch.reqs, *self._trees_of().candidates(requests))
-        last = (accepted.lengths_B - 1).to(torch.int64)[:, None]
         return GenerationBatchResult(
             logits_output=verified.logits_output,
-            next_token_ids=accepted.tokens_BW.reshape(-1),
+            next_token_ids=accepted.tokens_BW.view(-1),
             accept_lens=accepted.lengths_B,
             can_run_cuda_graph=verified.graphed,
             next_draft_input=self._make_next_draft_input_decode(
-                bonus_tokens=accepted.tokens_BW.gather(1, last).squeeze(1), new_seq_lens=new_lens
+                bonus_tokens=accepted.bonus_B, new_seq_lens=accepted.ends_B
             ),
             speculative_num_draft_tokens=self.knobs.longest,  # tokens of a request in next_token_ids
-            new_seq_lens=new_lens,
+            new_seq_lens=accepted.ends_B,
         )
 
-    def _slots(self, batch: Any) -> torch.Tensor:
-        """(B, N) int64 cache slots behind each prefix, reserved by the scheduler for the nodes."""
-        nodes = self.knobs.width
-        return assign_extend_cache_locs_func(
-            req_pool_indices=batch.req_pool_indices,
-            req_to_token=self.model_runner.req_to_token_pool.req_to_token,
-            start_offset=batch.seq_lens,
-            end_offset=batch.seq_lens + nodes,
-            batch_size=len(batch.seq_lens),
-            draft_token_num=nodes,
-            device=self.device,
-        ).view(-1, nodes)
-
-    def _draft(self, batch: Any, draft_input: Any) -> tuple[Drafted, bool]:
+    def _draft(self, batch: Any, draft_input: Any) -> tuple[Trees, bool]:
         """Fill a block with the drafter and build trees of it."""
         requests, block, prefix = len(batch.seq_lens), self.block_size, batch.seq_lens
         self._ensure_draft_block_buffers(requests)
@@ -229,20 +228,16 @@ class DDTreeWorker(DFlashWorkerV2):
             host.copy_(prefix.to("cpu", dtype=torch.int32))
         return prefix, host, int(host.sum())
 
-    def _teach_drafter(self, prefix: torch.Tensor, slots: torch.Tensor, accepted: Accepted, verified: Verified) -> None:
+    def _teach_drafter(self, accepted: Accepted, verified: Verified) -> None:
         """Write the drafter's keys and values of the accepted path from the target's hidden states."""
         hidden = verified.logits_output.hidden_states
         if hidden is None:
             raise RuntimeError("DDTREE must get hidden states from the target's verify pass, but got none")
-        requests, longest = accepted.path_BW.shape
-        rows = accepted.path_BW + torch.arange(requests, device=hidden.device)[:, None] * self.knobs.width
-        front = slots[:, :longest].contiguous()
-        positions = prefix[:, None] + torch.arange(longest, device=hidden.device)
         self._append_target_hidden_to_draft_kv_by_loc(
-            target_hidden=hidden.index_select(0, rows.flatten()),
-            cache_loc=front.view(-1),
-            cache_loc_2d=front,
-            positions=positions.reshape(-1),
+            target_hidden=hidden.index_select(0, accepted.rows_BW.view(-1)),
+            cache_loc=accepted.targets_BW.view(-1),
+            cache_loc_2d=accepted.targets_BW,
+            positions=accepted.positions_BW.view(-1),
             commit_lens=accepted.lengths_B,
         )
         verified.logits_output.hidden_states = None  # not to be copied to the host

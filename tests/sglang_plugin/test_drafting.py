@@ -70,15 +70,17 @@ def test_a_call_leaves_the_trees_of_its_requests_in_the_same_buffers(budget, can
     hidden, ids = torch.randn(requests * block, 8), torch.arange(requests * block)
     drafter(hidden, ids)
     log_probs, tokens = head.top(hidden.view(requests, block, 8)[:, 1:].flatten(0, 1))
-    costs, tokens = trees.costs_of(log_probs.view(requests, 3, topk)), tokens.view(requests, 3, topk)
-    expected = trees.draft(costs, tokens, torch.tensor([0, 4]), budget)
-    kept = drafter.trees(requests)
+    log_probs, tokens = log_probs.view(requests, 3, topk), tokens.view(requests, 3, topk)
+    expected, kept = trees.Trees.empty(requests, budget + 1, "cpu"), drafter.trees(requests)
+    trees.build_trees(log_probs, tokens, torch.tensor([0, 4]), expected)
     assert kept.tokens_BN.tolist() == expected.tokens_BN.tolist() == before.tolist()
     assert kept.parents_BN.tolist() == expected.parents_BN.tolist()
     assert kept.depths_BN.tolist() == expected.depths_BN.tolist()
-    assert kept.visible_BNN.tolist() == expected.visible_BNN.tolist()
     if candidates:
-        assert [one.tolist() for one in drafter.candidates(requests)] == [costs.tolist(), tokens.tolist()]
+        assert [one.tolist() for one in drafter.candidates(requests)] == [
+            trees.costs_of(log_probs).tolist(),
+            tokens.tolist(),
+        ]
     else:
         with pytest.raises(RuntimeError, match="must be kept"):
             drafter.candidates(requests)

@@ -1,49 +1,38 @@
-"""The batched builder on the CPU: the reference's trees, node for node, ties included."""
+"""The batched builder: the reference's trees, node for node, ties included."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddtree_tune.core import tree as reference
+from tests.sglang_plugin.drafts import Draft, draft
 
 torch = pytest.importorskip("torch")
 trees = pytest.importorskip("ddtree_tune.sglang_plugin.trees")
 
 
 @st.composite
-def batches(draw):
-    """(B, D, K) costs on the grid, ascending in each row; few values, so that many scores are equal."""
-    shape = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.integers(1, 5))
-    highest = draw(st.sampled_from([3, 40, 3_000_000]))
-    seed = draw(st.integers(0, 2**32 - 1))
-    return np.sort(np.random.default_rng(seed).integers(0, highest, shape), axis=-1)
+def drafts(draw):
+    shape = draw(st.integers(1, 2)), draw(st.integers(1, 6)), draw(st.integers(1, 5))
+    return draft(draw(st.integers(0, 2**32 - 1)), shape, highest=draw(st.sampled_from([3, 40, 3_000_000])))
 
 
-def built(costs, budget):
-    return trees.build_trees(torch.from_numpy(costs), budget)
-
-
-@settings(deadline=None, max_examples=80)
-@given(batches(), st.integers(1, 40))
-def test_trees_are_the_references_node_for_node(costs, budget):
-    _, depth, topk = costs.shape
-    budget = min(budget, trees.largest_tree(depth, topk))
-    batch = built(costs, budget)
-    for request, rows in enumerate(costs):
-        tree = reference.build_tree((-rows / trees.GRID).tolist(), budget)
+@settings(deadline=None, max_examples=40)
+@given(drafts(), st.integers(1, 24))
+def test_trees_are_the_references_node_for_node(drafted, budget):
+    budget = min(budget, drafted.largest())
+    batch = drafted.built(budget)
+    for request, (tree, tokens) in enumerate(drafted.expected(budget)):
         assert (0, *tree.parents_N) == tuple(batch.parents_BN[request].tolist())
         assert (0, *tree.depths_N) == tuple(batch.depths_BN[request].tolist())
-        assert (0, *tree.ranks_N) == tuple(batch.ranks_BN[request].tolist())
-        seen = trees.visibility(batch.parents_BN, min(depth, budget))[request]
-        np.testing.assert_array_equal(seen.numpy(), reference.visibility(tree))
+        assert [int(drafted.roots[request]), *tokens] == batch.tokens_BN[request].tolist()
 
 
-@settings(deadline=None, max_examples=50)
-@given(batches(), st.integers(1, 40))
-def test_links_lead_to_every_child_in_order(costs, budget):
-    budget = min(budget, trees.largest_tree(*costs.shape[1:]))
-    batch = built(costs, budget)
+@settings(deadline=None, max_examples=20)
+@given(drafts(), st.integers(1, 12))
+def test_links_lead_to_every_child_in_order(drafted, budget):
+    budget = min(budget, drafted.largest())
+    batch = drafted.built(budget)
     first, following = trees.links(batch.parents_BN)
     for parents, child_of, sibling_of in zip(
         batch.parents_BN.tolist(), first.tolist(), following.tolist(), strict=True
@@ -61,23 +50,28 @@ def test_costs_are_on_the_grid_and_never_below_nothing():
     assert trees.costs_of(scores).tolist() == [[[0, trees.GRID, trees.GRID, 1024 * trees.GRID]]]
 
 
-def test_the_widest_tree_of_the_worst_scores_still_fits_its_keys():
-    costs = torch.full((1, 31, 64), 1024 * trees.GRID, dtype=torch.int64)
-    costs[:, :, 0] = 0
-    batch = trees.build_trees(costs, 1024)
-    assert batch.parents_BN.shape == (1, 1025)
-    assert (batch.parents_BN[:, 1:] < torch.arange(1, 1025)).all()
+def test_a_wide_tree_of_the_worst_scores_still_fits_its_keys():
+    worst = np.full((1, 31, 64), 1024 * trees.GRID)
+    worst[:, :, 0] = 0
+    drafted = Draft(worst, np.tile(np.arange(64), (1, 31, 1)), np.zeros(1, np.int64))
+    batch, (expected,) = drafted.built(200), drafted.expected(200)
+    assert tuple(batch.parents_BN[0, 1:].tolist()) == expected[0].parents_N
     assert batch.depths_BN.max() == 31
 
 
-def test_nodes_carry_the_tokens_of_their_positions():
-    costs = torch.tensor([[[0, 9], [1, 2]]])
-    tokens = torch.tensor([[[10, 11], [20, 21]]])
-    drafted = trees.draft(costs, tokens, torch.tensor([7]), 4)
-    assert drafted.tokens_BN.tolist() == [[7, 10, 20, 21, 11]]
-    assert drafted.first(1).visible_BNN.shape == (1, 5, 5)
+def test_a_tree_beyond_its_keys_is_refused():
+    drafted = draft(0, (1, 4, 2))
+    scores, tokens = torch.zeros(1, 600, 3000), torch.zeros(1, 600, 3000, dtype=torch.int64)
+    with pytest.raises(ValueError, match="must fit its keys, but got a budget of 4999, topk 3000 and depth 600"):
+        trees.build_trees(scores, tokens, torch.from_numpy(drafted.roots), trees.Trees.empty(1, 5000, "cpu"))
 
 
-@pytest.mark.parametrize(("depth", "topk", "nodes"), [(15, 1, 15), (1, 4, 4), (3, 2, 14)])
-def test_the_largest_tree_holds_every_path(depth, topk, nodes):
-    assert trees.largest_tree(depth, topk) == nodes
+def test_scores_that_are_no_numbers_lead_to_no_place_outside_of_the_draft():
+    """What a padded row of a CUDA graph may hold."""
+    scores = torch.full((1, 4, 3), torch.nan)
+    tokens = torch.arange(12).view(1, 4, 3)
+    out = trees.Trees.empty(1, 30, "cpu")
+    trees.build_trees(scores, tokens, torch.tensor([5]), out)
+    assert ((out.depths_BN >= 0) & (out.depths_BN <= 4)).all()
+    assert ((out.parents_BN >= 0) & (out.parents_BN < 30)).all()
+    assert ((out.tokens_BN >= 0) & (out.tokens_BN < 12)).all()
