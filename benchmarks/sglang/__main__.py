@@ -3,6 +3,7 @@
 run        start servers, measure, keep rows.jsonl and the servers' logs
 reference  make the prompts and their reference again, on the CPU
 bfloat16   what rounding does to acceptance, on the CPU
+grow       make the shipped pair as large as a real one, without changing what it says
 report     the tables of the README from kept rows
 """
 
@@ -20,11 +21,19 @@ import threading
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.sglang.measure import PARTS, Asked, Gpu
 from benchmarks.sglang.rows import Kept, Machine, Rows
 from benchmarks.sglang.serving import CONCURRENCIES, Clock, Where
-from benchmarks.sglang.settings import REFUSED, STOCK, TIMED, TREES, Setting, deal
+from benchmarks.sglang.settings import REFUSED, STOCK, TIMED, TRACED, TREES, Setting, deal, pick
+from ddtree_tune.builtin.options import PAIR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_BYTES = 2
+"""Of a parameter in bfloat16."""
 
 
 def main() -> int:
@@ -56,6 +65,11 @@ def main() -> int:
 
             draw(Kept(asked.rows), asked.plot)
         return 0
+    if asked.do == "grow":
+        from benchmarks.sglang.grow import grow  # noqa: PLC0415
+
+        grow(asked.out)
+        return 0
     return run(asked)
 
 
@@ -67,7 +81,7 @@ def run(asked: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: clock.cut())
     asked.out.mkdir(parents=True, exist_ok=True)
     rows = Rows(asked.out / "rows.jsonl")
-    rows.add(machine())
+    rows.add(machine(asked.pair, asked.tp))
     stock = asked.only == "dflash"
     what = Asked(
         parts=tuple(asked.parts.split(",")) if asked.parts else ("lossless",) if stock else PARTS,
@@ -79,16 +93,21 @@ def run(asked: argparse.Namespace) -> int:
         alone=tuple(asked.alone.split(",")),
         concurrencies=tuple(map(int, asked.concurrencies.split(","))),
     )
-    hands: list[list[Setting]] = [list(STOCK)] if stock else deal(asked.gpus, asked.trees, asked.timed)
+    some = (*asked.trees, *asked.timed, *([TRACED] if asked.traced else []))
+    hands: list[list[Setting]] = [list(STOCK)] if stock else deal(asked.gpus // asked.tp, some)
     if "check" in what.parts:
         hands[-1] += REFUSED[: asked.refused]
     prompts = read(asked.prompts)
     with tempfile.TemporaryDirectory(prefix="bench-sglang-") as folder:
         runs = []
-        for gpu, hand in enumerate(hands):
-            scratch = Path(folder, str(gpu))
+        for at, hand in enumerate(hands):
+            scratch = Path(folder, str(at))
             scratch.mkdir()
-            where = Where(gpu, tuple(asked.command.split()), scratch, args=tuple(asked.args.split()))
+            args = ("--mem-fraction-static", str(asked.mem_fraction), "--max-total-tokens", str(asked.max_tokens))
+            where = Where(
+                asked.first_gpu + at * asked.tp, tuple(asked.command.split()), scratch, asked.pair, asked.tp,
+                (*args, *asked.args.split()),
+            )  # fmt: skip
             runs.append(Gpu(hand, where, what, prompts=prompts, rows=rows, clock=clock))
         threads = [threading.Thread(target=one.run) for one in runs]
         for thread in threads:
@@ -102,8 +121,8 @@ def run(asked: argparse.Namespace) -> int:
     return 0
 
 
-def machine() -> Machine:
-    """What this runs on."""
+def machine(pair: Path, tp: int) -> Machine:
+    """What this runs on, and what runs."""
     gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
     return Machine(
         gpu=(gpus or "none").strip().replace("\n", "; "),
@@ -112,7 +131,16 @@ def machine() -> Machine:
         torch=_version("torch"),
         utc=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=_said("git", "rev-parse", "--short", "HEAD"),
+        pair=describe(pair, tp),
     )
+
+
+def describe(pair: Path, tp: int) -> str:
+    """A pair by its folder's name and its target's size."""
+    name = "shipped pair" if pair == PAIR else pair.name.replace("-", " ")
+    parameters = sum(file.stat().st_size for file in (pair / "target").glob("*.safetensors")) / _BYTES
+    size = f"{parameters / 1e9:.1f} B" if parameters >= 1e9 else f"{parameters / 1e6:.1f} M"
+    return f"{name}, {size} parameters" + (f", each server on {tp} GPUs" if tp > 1 else "")
 
 
 def _said(*argv: str) -> str | None:
@@ -144,9 +172,19 @@ def _command() -> argparse.ArgumentParser:
     one.add_argument("--budget-s", type=float, default=540.0, help="all of it, servers' ends included")
     one.add_argument("--only", choices=["dflash"], help="stock SGLang alone: no plugin, no tree")
     one.add_argument("--parts", help=f"of {','.join(PARTS)}; all where absent, lossless with --only dflash")
+    one.add_argument(
+        "--pair", type=Path, default=PAIR, help="a folder with target and draft; the shipped one if absent"
+    )
     one.add_argument("--gpus", type=int, default=1)
-    one.add_argument("--trees", type=int, default=len(TREES), help="so many of the trees, the most telling first")
-    one.add_argument("--timed", type=int, default=len(TIMED), help="so many servers that write down their steps")
+    one.add_argument("--first-gpu", type=int, default=0)
+    one.add_argument("--tp", type=int, default=1, help="GPUs of each server")
+    one.add_argument("--mem-fraction", type=float, default=0.6, help="of what is free at a server's start; it must "
+                     "leave room for what the servers beside it take meanwhile")  # fmt: skip
+    one.add_argument("--max-tokens", type=int, default=65536, help="of each server's cache")
+    one.add_argument("--trees", type=_some(TREES), default=TREES, help="so many of the trees, the most telling first, "
+                     "or a list such as 16/4,64/8")  # fmt: skip
+    one.add_argument("--timed", type=_some(TIMED), default=TIMED, help="servers that write down their steps, likewise")
+    one.add_argument("--traced", action="store_true", help="one more server, which writes down what is drafted")
     one.add_argument("--refused", type=int, default=len(REFUSED), help="so many that must not start, with part check")
     one.add_argument("--prompts", type=int, default=None, help="so many of the prompts; all where absent")
     one.add_argument("--bursts", type=int, default=None, help="times that every 16 prompts are sent at once")
@@ -158,7 +196,19 @@ def _command() -> argparse.ArgumentParser:
     one.add_argument("--start-s", type=float, default=150.0, help="launch to ready, at most")
     one.add_argument("--command", default="python -m sglang.launch_server")
     one.add_argument("--args", default="", help="more arguments of every server, in one word")
+    grown = parts.add_parser("grow")
+    grown.add_argument("--out", type=Path, required=True, help="a folder that is not there yet")
     return command
+
+
+def _some(known: Sequence[Setting]) -> Callable[[str], tuple[Setting, ...]]:
+    def asked(text: str) -> tuple[Setting, ...]:
+        try:
+            return pick(known, text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return asked
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from benchmarks.sglang.rows import Failed, Speed
 from benchmarks.sglang.serving import CONCURRENCIES, Fleet, Server
 from benchmarks.sglang.settings import CHAIN, NONE, REFUSED, Setting
 from benchmarks.sglang.steps import read_steps
+from benchmarks.sglang.traced import trace
 from ddtree_tune.core.cell_table import cell_fields
 from ddtree_tune.core.errors import TuneError
 from ddtree_tune.core.metrics import measure
@@ -107,18 +108,20 @@ class Gpu:
                 continue
             self._say(f"{row.setting} ready in {row.ready_s:.1f} s {' '.join(row.differs)}")
             self._up.append(server)
-            if "lossless" in self._asked.parts and not server.setting.timed:
+            if server.setting.traced:
+                self._trace(server)
+            elif "lossless" in self._asked.parts and not server.setting.timed:
                 self._replies(server, "crowd", 0)
         self._judge()
 
     def _lossless(self) -> None:
         for server in self._plain_first():
-            if not server.setting.timed and server.setting.name in self._asked.alone:
+            if server.setting.serves and server.setting.name in self._asked.alone:
                 self._replies(server, "alone", 0)
         self._judge()
         for turn in range(self._asked.bursts):
             for server in self._shuffled():
-                if not server.setting.timed and self._clock.has(_STOP_S):
+                if server.setting.serves and self._clock.has(_STOP_S):
                     self._replies(server, "burst cached" if turn % 2 else "burst", turn)
             self._judge()
 
@@ -143,8 +146,17 @@ class Gpu:
                 for row in check.of(server):
                     self._rows.add(row)
 
-            if not server.setting.timed and self._clock.has(_STOP_S + _CHECK_S):
+            if server.setting.serves and self._clock.has(_STOP_S + _CHECK_S):
                 self._tried(server, "check", compared)
+
+    def _trace(self, server: Server) -> None:
+        """What the server drafts along every prompt's reply, replayed; asked for nothing else."""
+
+        def traced() -> None:
+            for row in trace(server, self._prompts):
+                self._rows.add(row)
+
+        self._tried(server, "trace", traced)
 
     def _replies(self, server: Server, mode: str, turn: int) -> None:
         """Ask every prompt, and keep what is said."""
@@ -188,7 +200,7 @@ class Gpu:
             for turn in range(asked.rounds if "speed" in asked.parts else 0):
                 for cell in load.cells():
                     for server in self._shuffled():
-                        if not server.setting.timed:
+                        if server.setting.serves:
                             self._cell(loader, server, cell, turn)
                 if turn == 0:
                     self._steps(loader, load)

@@ -25,6 +25,8 @@ class Machine:
     torch: str | None
     utc: str
     commit: str | None
+    pair: str
+    """Target and drafter, their size, and over how many GPUs each server spread them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,18 @@ class Constrained:
 
 
 @dataclass(frozen=True, slots=True)
+class Traced:
+    """One greedy reply of a server that traces, and its drafts replayed."""
+
+    gpu: int
+    index: int
+    """Of the prompt."""
+    ids: list[int]
+    steps: dict[str, int]
+    """Verify steps by ``budget/topk``."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A setting that must not start."""
 
@@ -173,7 +187,7 @@ class Failed:
 CLOSE = 0.3
 """Nats between the likeliest two that are worth keeping."""
 AnyRow = (
-    Machine | Served | Reply | Score | Speed | Steps | Compared | Drawn | Constrained | Refused | Failed
+    Machine | Served | Reply | Score | Speed | Steps | Compared | Drawn | Constrained | Traced | Refused | Failed
 )  # fmt: skip
 Row = TypeVar("Row", bound=AnyRow)
 _KINDS = {kind.__name__.lower(): kind for kind in get_args(AnyRow)}

@@ -34,13 +34,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = "sglang.srt.plugins"
-STEP_TIMES = "DDTREE_TUNE_STEP_TIMES"
+STEP_TIMES, TRACE = "DDTREE_TUNE_STEP_TIMES", "DDTREE_TUNE_TRACE"
 CONCURRENCIES = (1, 8, 32, 64)
 ARGS = (
     *("--attention-backend", "triton", "--sampling-backend", "pytorch", "--log-level", "info", "--sleep-on-idle"),
-    # Of what is free at the start. It must leave room for what the servers beside it take meanwhile; how many tokens
-    # fit is said apart.
-    *("--mem-fraction-static", "0.6", "--max-total-tokens", "65536", "--context-length", "4096"),
+    *("--context-length", "4096"),
 )
 _ASK_S = 60.0
 
@@ -50,11 +48,19 @@ class Where:
     """How servers are launched."""
 
     gpu: int
+    """The first of those that a server has."""
     command: tuple[str, ...]
     scratch: Path
     """A folder of this GPU's own: its servers' logs and what they write."""
     pair: Path = PAIR
+    gpus: int = 1
+    """GPUs that each server spreads its model over."""
     args: tuple[str, ...] = ()
+
+    @property
+    def visible(self) -> str:
+        """The GPUs as CUDA wants them named."""
+        return ",".join(str(self.gpu + at) for at in range(self.gpus))
 
 
 class Clock:
@@ -84,6 +90,7 @@ class Server:
         self.setting = setting
         self.where = where
         self.step_times = where.scratch / f"steps-{setting.slug}.jsonl"
+        self.trace = where.scratch / f"trace-{setting.slug}.jsonl"
         spec = _spec(self, deadline_s)
         self._dialect = select(spec.engine, None)
         self._engine = NodeEngine(spec, self._dialect, name=f"{setting.slug}-{where.gpu}")
@@ -171,19 +178,21 @@ async def _server_info(endpoint: Endpoint) -> dict[str, object]:
 
 def _spec(server: Server, deadline_s: float) -> SweepSpec:
     where = server.where
-    env = {"CUDA_VISIBLE_DEVICES": str(where.gpu)}
+    env = {"CUDA_VISIBLE_DEVICES": where.visible}
     if server.setting.is_tree:
         path = [str(plugin_folder(where.scratch)), os.environ.get("PYTHONPATH", ""), str(ROOT)]
         env["PYTHONPATH"] = os.pathsep.join(part for part in path if part)
     if server.setting.timed:
         env[STEP_TIMES] = str(server.step_times)
+    if server.setting.traced:
+        env[TRACE] = str(server.trace)
     engine = {
         "kind": "sglang",
         "dialect": "ddtree_tune",
         "command": list(where.command),
         "model": str(where.pair / "target"),
         "draft_model": str(where.pair / "draft"),
-        "args": [*ARGS, *where.args],
+        "args": [*ARGS, "--tp-size", str(where.gpus), *where.args],
         "env": env,
         "start_deadline_s": deadline_s,
         "stop_grace_s": 1.0,

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddtree_tune.core.engine import Algorithm, EngineConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EAGER = ("disable-cuda-graph", True)
 NO_OVERLAP = ("disable-overlap-schedule", True)
@@ -21,11 +25,18 @@ class Setting:
     config: EngineConfig
     timed: bool = False
     """Whether the plugin writes down how long the parts of each step take, which costs a little."""
+    traced: bool = False
+    """Whether the plugin writes down what is drafted, which makes it commit one token a step."""
 
     @property
     def is_tree(self) -> bool:
         """Whether it needs the plugin."""
         return self.config.algorithm is Algorithm.TREE
+
+    @property
+    def serves(self) -> bool:
+        """Whether it does what a server does that nobody looks into."""
+        return not self.timed and not self.traced
 
     @property
     def slug(self) -> str:
@@ -60,6 +71,7 @@ TREES = tuple(
 """The most telling first. Left out is what gives the same tree: topk above the budget, topk 1 beyond the block."""
 TIMED = tuple(_tree(budget, topk, timed=True) for budget, topk in ((16, 4), (64, 4), (8, 4), (15, 1)))
 
+TRACED = Setting("64/8 traced", EngineConfig(Algorithm.TREE, 64, 8), traced=True)
 
 REFUSED = tuple(
     Setting(f"refused: {name}", EngineConfig(Algorithm.TREE, budget, topk, flags=flags))
@@ -76,15 +88,32 @@ REFUSED = tuple(
 """What must not start, with one sentence."""
 
 
-def deal(gpus: int, trees: int, timed: int) -> list[list[Setting]]:
+def pick(known: Sequence[Setting], asked: str) -> tuple[Setting, ...]:
+    """Some of the settings.
+
+    Args:
+        known: all of a kind.
+        asked: how many of them, or their names with commas.
+
+    Raises:
+        ValueError: a name that is none of theirs.
+    """
+    if asked.isdecimal():
+        return tuple(known[: int(asked)])
+    names = {setting.name.removesuffix(" timed"): setting for setting in known}
+    if unknown := [name for name in asked.split(",") if name not in names]:
+        raise ValueError(f"settings must be some of {', '.join(names)}, but got {unknown[0]}")
+    return tuple(names[name] for name in asked.split(","))
+
+
+def deal(hands: int, some: Sequence[Setting]) -> list[list[Setting]]:
     """The settings of each GPU, in the order in which they start: the baselines on all, the rest in turn.
 
     Args:
-        gpus: how many.
-        trees: how many of the trees.
-        timed: how many of the timed ones.
+        hands: how many GPUs, or groups of GPUs that a server takes together.
+        some: the settings besides the baselines.
     """
-    hands = [[NONE, CHAIN] for _ in range(gpus)]
-    for at, setting in enumerate((*TREES[:trees], *TIMED[:timed])):
-        hands[at % gpus].append(setting)
-    return hands
+    dealt = [[NONE, CHAIN] for _ in range(hands)]
+    for at, setting in enumerate(some):
+        dealt[at % hands].append(setting)
+    return dealt

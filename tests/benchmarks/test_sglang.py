@@ -32,7 +32,7 @@ from benchmarks.sglang.rows import (
     reply_key,
 )  # fmt: skip
 from benchmarks.sglang.serving import PLUGINS, plugin_folder
-from benchmarks.sglang.settings import CHAIN, NONE, TREES, deal
+from benchmarks.sglang.settings import CHAIN, NONE, TIMED, TREES, deal
 from benchmarks.sglang.steps import read_steps
 from ddtree_tune.core.errors import EngineError
 from tests.sglang.harness import QUICK, ROOT, scenario
@@ -167,7 +167,7 @@ def test_steps_are_medians_by_batch_apart_from_eager_ones_and_few_are_none(tmp_p
 
 
 def test_settings_are_dealt_to_all_gpus_with_the_baselines_on_each():
-    hands = deal(2, trees=5, timed=1)
+    hands = deal(2, (*TREES[:5], *TIMED[:1]))
     assert [hand[:2] for hand in hands] == [[NONE, CHAIN]] * 2
     dealt = [setting for hand in hands for setting in hand[2:]]
     assert len(dealt) == len({setting.name for setting in dealt}) == 6
