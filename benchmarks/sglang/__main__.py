@@ -18,16 +18,19 @@ import sys
 import tarfile
 import tempfile
 import threading
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.sglang.grow import Sizes, grow
 from benchmarks.sglang.measure import PARTS, Asked, Gpu
 from benchmarks.sglang.rows import Kept, Machine, Rows
 from benchmarks.sglang.serving import CONCURRENCIES, Clock, Where
 from benchmarks.sglang.settings import REFUSED, STOCK, TIMED, TRACED, TREES, Setting, deal, pick
 from ddtree_tune.builtin.options import PAIR
+from ddtree_tune.core.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,17 +61,19 @@ def main() -> int:
             from benchmarks.sglang.float32 import scores  # noqa: PLC0415
 
             exact = scores
-        for line in report.lines(Kept(asked.rows), exact):
+        for line in report.lines(Kept.read(asked.rows), exact):
             print(line)
         if asked.plot:
             from benchmarks.sglang.plot import draw  # noqa: PLC0415  # it needs a package that a GPU machine may lack
 
-            draw(Kept(asked.rows), asked.plot)
+            draw(Kept.read(asked.rows), asked.plot)
         return 0
     if asked.do == "grow":
-        from benchmarks.sglang.grow import grow  # noqa: PLC0415
-
-        grow(asked.out)
+        try:
+            grow(asked.out, Sizes(**{field.name: getattr(asked, field.name) for field in fields(Sizes)}))
+        except SpecError as error:
+            print(error, file=sys.stderr)
+            return 2
         return 0
     return run(asked)
 
@@ -198,6 +203,8 @@ def _command() -> argparse.ArgumentParser:
     one.add_argument("--args", default="", help="more arguments of every server, in one word")
     grown = parts.add_parser("grow")
     grown.add_argument("--out", type=Path, required=True, help="a folder that is not there yet")
+    for field in fields(Sizes):
+        grown.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)
     return command
 
 

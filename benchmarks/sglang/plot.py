@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import vl_convert
 
-from benchmarks.sglang.rows import Kept, Speed
-from benchmarks.sglang.settings import CHAIN, NONE
+from benchmarks.sglang.report_speed import cells
+from benchmarks.sglang.settings import CHAIN
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from benchmarks.sglang.rows import Kept
 
 
 def draw(kept: Kept, path: Path) -> None:
@@ -51,22 +53,12 @@ def draw(kept: Kept, path: Path) -> None:
 
 
 def _gains(kept: Kept) -> tuple[dict[int, float], list[dict[str, Any]]]:
-    """The chain's gain by concurrency, and every tree's: medians over repeats of tok/s against the same round."""
-    rates = {
-        (one.setting, one.gpu, one.turn, one.concurrency): one.metrics["output_tps"]
-        for one in kept.of(Speed)
-        if one.metrics["output_tps"]
-    }
-    gains: dict[tuple[str, int], list[float]] = {}
-    for (name, gpu, turn, concurrency), tps in rates.items():
-        if (plain := rates.get((NONE.name, gpu, turn, concurrency))) is not None:
-            gains.setdefault((name, concurrency), []).append(tps / plain)
-    chain = {concurrency: median(some) for (name, concurrency), some in gains.items() if name == CHAIN.name}
+    """The chain's gain by number of users, and every tree's: medians over repeats of tok/s against the same round."""
+    measured = [(cell, median(ratios)) for cell in cells(kept) if (ratios := cell.ratios("of_none"))]
+    chain = {cell.users: gain for cell, gain in measured if cell.setting == CHAIN.name}
     points = []
-    for (name, concurrency), some in gains.items():
-        budget, slash, topk = name.partition("/")
+    for cell, gain in measured:
+        budget, slash, topk = cell.setting.partition("/")
         if slash and topk.isdigit():
-            points.append(
-                {"budget": int(budget), "topk": topk, "concurrency": concurrency, "gain": median(some)}
-            )  # fmt: skip
+            points.append({"budget": int(budget), "topk": topk, "concurrency": cell.users, "gain": gain})
     return chain, points

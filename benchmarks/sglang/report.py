@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.sglang.greedy import Greedy
 from benchmarks.sglang.prompts import read
 from benchmarks.sglang.report_check import checks
-from benchmarks.sglang.rows import Failed, Kept, Machine, Reply, Score, Served, Speed, Steps, reply_key
-from benchmarks.sglang.settings import CHAIN, CHAIN_STEPS, NONE
+from benchmarks.sglang.report_speed import speed
+from benchmarks.sglang.rows import Failed, Kept, Machine, Reply, Score, Served, Steps, Traced, reply_key
+from benchmarks.sglang.settings import CHAIN, CHAIN_STEPS
 from benchmarks.sglang.table import place, table
 
 if TYPE_CHECKING:
@@ -29,23 +29,34 @@ def lines(kept: Kept, exact: Judge | None = None) -> Iterator[str]:
         kept: rows of any number of runs on one kind of machine.
         exact: judges replies in a better way than a server can; it may take a minute.
     """
-    for machine in kept.of(Machine):
-        torch = f", torch {machine.torch}" if machine.torch else ""
-        versions = sorted({str(one.version) for one in kept.of(Served) if one.version})
-        yield (
-            f"{machine.gpu}; {machine.cpus} CPU cores, Python {machine.python}{torch}; SGLang {', '.join(versions)}; "
-            f"commit {machine.commit}, {machine.utc}"
-        )
     prompts = read()
-    yield from _servers(kept)
-    replies = kept.of(Reply)
-    yield from _lossless(replies, {score.key: score for score in kept.of(Score)}, "the prefill of no speculation")
-    if exact is not None:
-        yield from _lossless(replies, exact(prompts, replies), "the target in float32")
-    yield from _acceptance(kept, prompts)
-    yield from checks(kept)
-    yield from _speed(kept)
-    yield from _steps(kept)
+    for pair, some in kept.by_pair().items():
+        yield f"\n## {pair[:1].upper()}{pair[1:]}\n"
+        for run in some.runs():
+            yield from _machine(run)
+            yield from _servers(run)
+        yield from speed(some)
+        yield from _steps(some)
+        for run in some.runs():
+            replies = run.of(Reply)
+            scores = {score.key: score for score in run.of(Score)}
+            yield from _lossless(replies, scores, "the prefill of no speculation")
+            if exact is not None:
+                yield from _lossless(replies, exact(prompts, replies), "the target in float32")
+            yield from _acceptance(run, prompts)
+            yield from _traced(run)
+        yield from checks(some)
+
+
+def _machine(run: Kept) -> Iterator[str]:
+    for machine in run.of(Machine):
+        torch = f", torch {machine.torch}" if machine.torch else ""
+        versions = sorted({str(one.version) for one in run.of(Served) if one.version})
+        gpus = machine.gpu.split("; ")
+        yield (
+            f"- {len(gpus)} x {' and '.join(sorted(set(gpus)))}; {machine.cpus} CPU cores, Python "
+            f"{machine.python}{torch}; SGLang {', '.join(versions)}; commit {machine.commit}, {machine.utc}"
+        )
 
 
 def _servers(kept: Kept) -> Iterator[str]:
@@ -60,7 +71,8 @@ def _lossless(replies: Sequence[Reply], scores: dict[str, Score], reader: str) -
     greedy = Greedy.of(replies, scores)
     if not greedy.plain:
         return
-    yield f"\n### Greedy text, read by {reader}\n"
+    names = ", ".join(dict.fromkeys(name for (name, _), _ in _grouped(replies)))
+    yield f"\n### Greedy text of {names}, read by {reader}\n"
     yield (
         f"Of the {greedy.own_tokens} tokens of no speculation's own replies, {len(greedy.own_behind)} lie behind the "
         f"likeliest, by {greedy.noise:.4f} nats at most: what rounding does.\n"
@@ -94,50 +106,41 @@ def _acceptance(kept: Kept, prompts: list[Prompt]) -> Iterator[str]:
         yield from table((*head, *equal), rows)
 
 
+def _traced(run: Kept) -> Iterator[str]:
+    """Served replies against the server's own drafts along the same text, replayed."""
+    known = {one.index: one for one in run.of(Traced)}
+    rows = []
+    for (name, mode), some in _grouped([reply for reply in run.of(Reply) if reply.verify_steps]):
+        key = CHAIN_STEPS if name == CHAIN.name else name
+        same = [one for one in some if one.index in known and known[one.index].ids == one.ids]
+        if not same or key not in known[same[0].index].steps:
+            continue
+        tokens = sum(len(one.ids) - 1 for one in same)
+        served, replayed = sum(one.verify_steps or 0 for one in same), sum(known[one.index].steps[key] for one in same)
+        exact = sum(one.verify_steps == known[one.index].steps[key] for one in same)
+        rows.append(
+            (
+                name,
+                mode,
+                f"{len(same)} of {len(some)}",
+                f"{tokens / served:.3f}",
+                f"{tokens / replayed:.3f}",
+                f"{replayed / served:.3f}",
+                f"{exact} of {len(same)}",
+            )
+        )
+    if rows:
+        yield "\n### Acceptance against a replay of the server's own drafts\n"
+        head = ("setting", "asked", "replies of the same text", "tokens per step", "replayed", "ratio", "exact")
+        yield from table(head, rows)
+
+
 def _against(replies: Sequence[Reply], prompts: list[Prompt], key: str) -> list[str]:
     """Tokens behind the first per verify step: the server's, the replay's on the same prompts, their ratio."""
     seen = sum(len(one.ids) - 1 for one in replies) / sum(one.verify_steps or 0 for one in replies)
     asked = [prompts[one.index] for one in replies]
     known = sum(len(one.reply) - 1 for one in asked) / sum(one.steps[key] for one in asked)
     return [f"{seen:.3f}", f"{known:.3f}", f"{seen / known:.3f}"]
-
-
-def _speed(kept: Kept) -> Iterator[str]:
-    speeds = [one for one in kept.of(Speed) if one.metrics["output_tps"] and "timed" not in one.setting]
-    at = {(one.setting, one.gpu, one.turn, one.concurrency): one.metrics["output_tps"] for one in speeds}
-    for concurrency in sorted({one.concurrency for one in speeds}):
-        yield f"\n### {concurrency} at once\n"
-        rows = []
-        here = [one for one in speeds if one.concurrency == concurrency]
-        for name in sorted({one.setting for one in here}, key=place):
-            some = [one for one in here if one.setting == name]
-            tps = [one.metrics["output_tps"] for one in some]
-            ratios = [
-                [
-                    one.metrics["output_tps"] / base
-                    for one in some
-                    if (base := at.get((than.name, one.gpu, one.turn, concurrency))) is not None
-                ]
-                for than in (NONE, CHAIN)
-            ]
-            accept = [one.metrics["accept_len"] for one in some if one.metrics["accept_len"]]
-            step = [_step_ms(one) for one in some]
-            flags = sorted({flag for one in some for flag in one.metrics["flags"]})
-            rows.append(
-                [name, f"{median(tps):.0f}", f"{min(tps):.0f} to {max(tps):.0f}", str(len(tps))]
-                + [f"{median(ratio):.2f}" if ratio else "" for ratio in ratios]
-                + [f"{median(accept):.2f}" if accept else "", f"{median(step):.2f}", ", ".join(flags)]
-            )
-        yield from table(
-            ("setting", "tok/s", "from to", "repeats", "of none", "of chain", "tokens per step", "ms per step",
-             "flags"), rows,
-        )  # fmt: skip
-
-
-def _step_ms(one: Speed) -> float:
-    """Milliseconds of one step, prefills included: a step gives every request in flight its tokens."""
-    metrics = one.metrics
-    return float(1e3 * (metrics["accept_len"] or 1.0) * metrics["in_flight_mean"] / metrics["output_tps"])
 
 
 def _steps(kept: Kept) -> Iterator[str]:

@@ -214,20 +214,44 @@ class Rows:
 
 
 class Kept:
-    """The rows of some files."""
+    """The rows of some runs.
 
-    def __init__(self, paths: Iterable[Path]) -> None:
-        """Read them, compressed ones by their names; a last line that was cut is left out."""
-        self._rows: list[Any] = []
-        for path in paths:
-            with pa.input_stream(path) as stream:
-                text = stream.read().decode()
-            for line in text.splitlines(keepends=True):
-                if line.endswith("}\n"):
-                    raw = json.loads(line)
-                    kind = _KINDS[raw.pop("kind")]
-                    self._rows.append(kind(**{field.name: raw.get(field.name) for field in fields(kind)}))
+    Args:
+        runs: of each its rows, in order.
+    """
+
+    def __init__(self, runs: Iterable[Sequence[AnyRow]]) -> None:
+        self._runs = [list(run) for run in runs]
+
+    @classmethod
+    def read(cls, paths: Iterable[Path]) -> Kept:
+        """A run from each file, a compressed one by its name; a last line that was cut is left out."""
+        return cls([_rows(path) for path in paths])
 
     def of(self, kind: type[Row]) -> list[Row]:
         """The rows of one kind, in order."""
-        return [row for row in self._rows if isinstance(row, kind)]
+        return [row for run in self._runs for row in run if isinstance(row, kind)]
+
+    def runs(self) -> list[Kept]:
+        """Each run alone: only its own baselines stood beside what it measured."""
+        return [Kept([run]) for run in self._runs]
+
+    def by_pair(self) -> dict[str, Kept]:
+        """The runs of each pair, as their machines name it; nothing where a run does not say."""
+        found: dict[str, list[list[AnyRow]]] = {}
+        for run in self._runs:
+            pair = next((row.pair for row in run if isinstance(row, Machine)), "")
+            found.setdefault(pair, []).append(run)
+        return {pair: Kept(runs) for pair, runs in found.items()}
+
+
+def _rows(path: Path) -> list[AnyRow]:
+    with pa.input_stream(path) as stream:
+        text = stream.read().decode()
+    rows: list[AnyRow] = []
+    for line in text.splitlines(keepends=True):
+        if line.endswith("}\n"):
+            raw = json.loads(line)
+            kind = _KINDS[raw.pop("kind")]
+            rows.append(kind(**{field.name: raw.get(field.name) for field in fields(kind)}))
+    return rows

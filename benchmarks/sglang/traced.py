@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from benchmarks.sglang.prompts import Prompt
     from benchmarks.sglang.rows import Reply
     from benchmarks.sglang.serving import Server
+    from ddtree_tune.core.draft_trace import TracedRequest
 
 _WRITTEN_S = 5.0
 """A reply's line is written just after the reply is sent."""
@@ -53,7 +54,7 @@ def replayed(drafts: DraftTrace, replies: Sequence[Reply]) -> list[Traced]:
         replies: of the server that traced.
     """
     steps = replay(drafts, BUDGETS, TOPKS).verify_steps
-    row = {tuple(one.tokens.tolist()): at for at, one in enumerate(drafts.requests)}
+    row = {_text(one): at for at, one in enumerate(drafts.requests)}
     return [
         Traced(
             reply.gpu,
@@ -75,7 +76,7 @@ def _written(server: Server, wanted: set[tuple[int, ...]]) -> DraftTrace:
     while True:
         text = server.trace.read_text(encoding="utf-8")
         whole = read_trace(text[: text.rfind("\n") + 1].splitlines(), str(server.trace))
-        found = {tuple(one.tokens.tolist()): one for one in whole.requests}
+        found = {_text(one): one for one in whole.requests}
         if wanted <= found.keys():
             return DraftTrace(whole.header, tuple(found[one] for one in sorted(wanted)))
         if time.monotonic() > end:
@@ -83,3 +84,7 @@ def _written(server: Server, wanted: set[tuple[int, ...]]) -> DraftTrace:
                 f"the trace must hold all {len(wanted)} replies, but got {len(wanted & found.keys())} in {server.trace}"
             )
         time.sleep(0.2)
+
+
+def _text(one: TracedRequest) -> tuple[int, ...]:
+    return tuple(one.tokens[: one.reply_tokens].tolist())

@@ -65,7 +65,7 @@ def test_every_part_runs_on_a_machine_with_two_baselines_and_a_timed_tree(tmp_pa
         command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    kept = Kept([tmp_path / "out" / "rows.jsonl"])
+    kept = Kept.read([tmp_path / "out" / "rows.jsonl"])
     assert not kept.of(Failed), kept.of(Failed)
     served = kept.of(Served)
     assert {one.setting: one.differs for one in served} == {"none": [], "chain": [], "16/4 timed": []}
@@ -95,15 +95,14 @@ def test_every_part_runs_on_a_machine_with_two_baselines_and_a_timed_tree(tmp_pa
 
 
 def test_a_token_that_rounding_does_not_explain_is_named():
-    kept = Kept([])
     plain, near, far = [7, 8, 9], [7, 8, 6], [7, 5, 9]
-    kept._rows += [reply("none", plain), reply("chain", near), reply("chain", far, place=3)]
-    kept._rows += [
+    said = [reply("none", plain), reply("chain", near), reply("chain", far, place=3)]
+    scored = [
         Score(0, reply_key(0, plain), 0, [[1, 0.02]], []),
         Score(0, reply_key(0, near), 0, [[2, 0.01]], []),
         Score(0, reply_key(0, far), 0, [[1, 0.5]], []),
     ]
-    lines = list(report.lines(kept))
+    lines = list(report.lines(Kept([[*said, *scored]])))
     chain = next(row for row in table(lines, "by the prefill") if row["setting"] == "chain")
     assert chain["equal"] == "0 of 2"
     assert (chain["largest gap at a first difference"], chain["furthest"]) == ("0.5000", "0.5000")
@@ -115,11 +114,11 @@ def test_a_token_that_rounding_does_not_explain_is_named():
 
 def test_acceptance_is_compared_with_the_replay_of_the_same_prompts():
     prompt = read(1)[0]
-    kept = Kept([])
     same = reply("16/4", prompt.reply, mode="crowd", verify_steps=prompt.steps["16/4"])
     other = reply("chain", prompt.reply[:101], mode="crowd", verify_steps=50)
-    kept._rows += [same, other]
-    tree, chain = sorted(table(list(report.lines(kept)), "### Acceptance"), key=lambda row: row["setting"])
+    tree, chain = sorted(
+        table(list(report.lines(Kept([[same, other]]))), "### Acceptance"), key=lambda row: row["setting"]
+    )
     assert (tree["setting"], tree["ratio"], tree["replies that are equal"]) == ("16/4", "1.000", "1 of 1")
     whole = (len(prompt.reply) - 1) / prompt.steps["15/1"]
     assert (chain["tokens per step"], chain["reference"]) == ("2.000", f"{whole:.3f}")
@@ -151,7 +150,7 @@ def test_a_cut_line_of_rows_is_left_out(tmp_path):
     Rows(path).add(reply("none", [1, 2]))
     with path.open("a") as file:
         file.write('{"kind": "reply", "setting": "no')
-    assert [one.ids for one in Kept([path]).of(Reply)] == [[1, 2]]
+    assert [one.ids for one in Kept.read([path]).of(Reply)] == [[1, 2]]
 
 
 def test_steps_are_medians_by_batch_apart_from_eager_ones_and_few_are_none(tmp_path):
@@ -209,7 +208,7 @@ def test_rounding_is_bfloat16s():
 
 
 def test_the_kept_figures_are_of_an_h200_and_make_every_table_of_the_page():
-    kept = Kept(sorted(FILE.parent.glob("h200_*.jsonl.zst")))
+    kept = Kept.read(sorted(FILE.parent.glob("h200_*.jsonl.zst")))
     assert {machine.gpu for machine in kept.of(Machine)} == {"NVIDIA H200, 580.159.04"}
     page = (FILE.parent / "README.md").read_text()
     rows = [line for line in report.lines(kept) if line.startswith("|")]

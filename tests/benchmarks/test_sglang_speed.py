@@ -1,0 +1,81 @@
+"""The speed tables, by rows whose figures are plain."""
+
+from benchmarks.sglang import report
+from benchmarks.sglang.report_speed import cells, speed
+from benchmarks.sglang.rows import Kept, Machine, Reply, Speed, Traced
+from tests.benchmarks.test_sglang import table
+
+HEAD = "### The best tree for each number of users"
+
+
+def row(setting, tps, *, gpu=0, turn=0, users=8, accept=None, flags=()):
+    metrics = {"output_tps": tps, "accept_len": accept, "in_flight_mean": users, "flags": list(flags)}
+    return Speed(setting, gpu, turn, users, metrics)
+
+
+def machine(pair):
+    return Machine("A GPU; A GPU", 4, "3", None, "now", "abc", pair)
+
+
+def test_a_ratio_is_to_the_baseline_of_the_same_run_round_and_gpu():
+    one = [row("none", 100.0), row("none", 50.0, gpu=1), row("none", 200.0, turn=1), row("chain", 150.0)]
+    one += [row("16/4", 200.0), row("16/4", 200.0, gpu=1), row("16/4", 300.0, turn=1)]
+    other = [row("none", 400.0), row("chain", 800.0), row("16/4", 1000.0)]
+    (tree,) = (cell for cell in cells(Kept([one, other])) if cell.setting == "16/4")
+    assert tree.ratios("of_none") == [2.0, 4.0, 1.5, 2.5]
+    assert tree.ratios("of_chain") == [200 / 150, 1.25]
+
+
+def test_the_best_tree_of_each_number_of_users_is_the_one_furthest_above_the_chain():
+    some = [row("none", 100.0), row("chain", 200.0), row("8/4", 220.0, accept=4.0), row("16/4", 180.0)]
+    some += [row("none", 1000.0, users=64), row("chain", 900.0, users=64), row("16/4", 990.0, users=64)]
+    some += [row("8/4", None, users=64), row("16/4 timed", 5000.0, users=64)]
+    lines = list(speed(Kept([some])))
+    best = table(lines, HEAD)
+    assert [(one["at once"], one["setting"]) for one in best] == [
+        *(("8", "**8/4**"), ("8", "none"), ("8", "chain")),
+        *(("64", "**16/4**"), ("64", "none"), ("64", "chain")),
+    ]
+    assert (best[0]["of none"], best[0]["of chain"], best[0]["ms per step"]) == ("2.20", "1.10", "145.5")
+    assert "One round: nothing says how far repeats lie apart." in lines
+    assert "| 8 |  |  | **1.10** |  |" in lines
+    assert [one["setting"] for one in table(lines, "### 64 at once")] == ["none", "chain", "16/4"]
+
+
+def test_how_far_repeats_lie_apart_is_said_once():
+    some = [
+        row(*one, turn=turn) for turn, rate in ((0, 220.0), (1, 242.0)) for one in (("chain", 200.0), ("8/4", rate))
+    ]
+    lines = list(speed(Kept([some])))
+    assert [line for line in lines if "apart" in line] == [
+        "Medians over rounds. The repeats of one tree lie 10 % apart in the median, 10 % at most."
+    ]
+    assert table(lines, HEAD)[0]["of chain"] == "1.16 (1.10 to 1.21)"
+
+
+def test_without_a_chain_there_is_no_best_tree_and_no_grid():
+    lines = list(speed(Kept([[row("none", 100.0), row("8/4", 300.0)]])))
+    assert [one["setting"] for one in table(lines, HEAD)] == ["none"]
+    assert not [line for line in lines if "against the chain" in line]
+    assert [one["of chain"] for one in table(lines, "### 8 at once")] == ["", ""]
+
+
+def test_pairs_are_told_apart_and_runs_of_one_pair_stand_together():
+    runs = [[machine(pair), row("none", 100.0), row("chain", 200.0)] for pair in ("small", "large", "small")]
+    lines = list(report.lines(Kept(runs)))
+    assert [line for line in lines if line.startswith("\n## ")] == ["\n## Small\n", "\n## Large\n"]
+    assert len([line for line in lines if line.startswith("- 2 x A GPU; 4 CPU cores")]) == 3
+    assert [one["repeats"] for one in table(lines, "### 8 at once")] == ["2", "2"]
+
+
+def test_served_acceptance_is_held_against_the_servers_own_drafts_where_the_text_is_the_same():
+    def reply(index, ids, steps):
+        return Reply("16/4", 0, "crowd", 0, index, index, 5, 0, ids, steps, None)
+
+    rows = [Traced(0, at, [1, 2, 3, 4, 5, 6, 7], {"16/4": 2}) for at in range(3)]
+    rows += [reply(0, [1, 2, 3, 4, 5, 6, 7], 2), reply(1, [1, 2, 3, 4, 5, 6, 7], 3), reply(2, [1, 9], 1)]
+    (line,) = table(list(report.lines(Kept([rows]))), "own drafts")
+    assert line["replies of the same text"] == "2 of 3"
+    assert (line["tokens per step"], line["replayed"], line["ratio"]) == ("2.400", "3.000", "0.800")
+    assert line["exact"] == "1 of 2"
+    assert not [line for line in report.lines(Kept([rows[3:]])) if "own drafts" in line]
