@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 DEPTH, VOCABULARY, CONTEXT = 15, 2_048, 4_096
 SIZES = ((4, 2), (16, 4), (64, 8), (256, 8), (1_024, 16))
 BATCHES = (1, 16, 64)
+_FIRST = 0.8
+"""Share of nodes behind which the target says the first candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,14 @@ class Case:
         """Launch the first kernel."""
         build_trees(self.log_probs, self.tokens, self.roots, out)
 
+    def choose(self, trees: Trees) -> None:
+        """Let the target say what a tree is likely to hold: at every node the first candidate, or the second."""
+        offered = self.tokens[:, :, : min(2, self.tokens.shape[2])]
+        below = trees.depths_BN.clamp(max=DEPTH - 1)
+        which = torch.rand(below.shape, device="cuda", generator=torch.Generator("cuda").manual_seed(7)) > _FIRST
+        at = below * offered.shape[2] + which.long().clamp(max=offered.shape[2] - 1)
+        self.choices.copy_(offered.flatten(1).gather(1, at))
+
     def place(self, trees: Trees) -> Places:
         """Launch the second."""
         return place(trees, self.prefix, self.rows, self.table, depth=self.longest - 1, mask=self.mask)
@@ -62,17 +72,17 @@ class Case:
 
 
 def case(requests: int, budget: int, topk: int) -> Case:
-    """Random drafts with a few exact ties, and a target that mostly says the likeliest."""
+    """Random drafts with a few exact ties; the target has not spoken yet."""
     made = torch.Generator("cuda").manual_seed(requests * 1_000 + budget)
     logits = torch.randn(requests, DEPTH, VOCABULARY, device="cuda", generator=made).mul_(3).bfloat16().float()
     log_probs, tokens = torch.log_softmax(logits, -1).topk(topk, -1)
     nodes = budget + 1
     prefix = torch.randint(0, CONTEXT - nodes, (requests,), device="cuda", generator=made)
     table = torch.arange(requests * CONTEXT, dtype=torch.int32, device="cuda").view(requests, CONTEXT)
-    best = tokens[:, torch.randint(0, DEPTH, (nodes,), device="cuda", generator=made), 0]
     return Case(
         log_probs.contiguous(), tokens.contiguous(), torch.arange(requests, device="cuda"), prefix,
-        torch.randperm(requests, device="cuda", generator=made), table, best.contiguous(),
+        torch.randperm(requests, device="cuda", generator=made), table,
+        torch.zeros(requests, nodes, dtype=torch.int64, device="cuda"),
         torch.full((int((nodes * (prefix + nodes)).sum()),), 7, dtype=torch.uint8, device="cuda"), budget,
     )  # fmt: skip
 
@@ -108,6 +118,7 @@ def main() -> int:
             one = case(requests, budget, topk)
             trees = Trees.empty(requests, budget + 1, "cuda")
             one.build(trees)
+            one.choose(trees)
             places = one.place(trees)
             accepted = one.walk(trees, places)
             found = list(differences(one, trees, places, accepted))
