@@ -17,7 +17,7 @@ from ddtree_tune.core.engine import Algorithm
 from ddtree_tune.core.record import TrialStatus
 from ddtree_tune.core.replay import replay
 from ddtree_tune.core.step_time import Estimate
-from ddtree_tune.core.steps import prefill_seconds, prefill_share
+from ddtree_tune.core.steps import first_token_seconds, held_seconds, prefill_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -51,13 +51,16 @@ class BaseCell:
 def base_cells(records: Iterable[TrialRecord]) -> tuple[BaseCell, ...]:
     """The cells of all complete trials without speculation; of repeated ones the means."""
     seen: dict[str, list[BaseCell]] = {}
+    records = list(records)
+    held = held_seconds(records)
     for record in records:
         if record.config.algorithm is not Algorithm.NONE or record.status is not TrialStatus.COMPLETE:
             continue
         cells = [result.metrics for result in record.cells]
-        prefill = prefill_seconds(cells)
+        first = first_token_seconds(cells)
         for cell in cells:
-            share = prefill_share(cell, prefill[cell.context]) if cell.context in prefill else None
+            own = first.get(cell.context)
+            share = None if own is None else prefill_share(cell, own, min(own, held.get(cell.context, own)))
             if cell.scored and cell.output_tps and cell.in_flight_mean and share is not None:
                 user_s = cell.in_flight_mean / cell.output_tps
                 base = BaseCell(cell.cell_id, cell.context, cell.output_tps, user_s, share)

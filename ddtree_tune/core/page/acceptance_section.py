@@ -73,7 +73,7 @@ def _steps(records: Sequence[TrialRecord], spec: SweepSpec) -> Block:
     cells = {cell.cell_id: cell for cell in spec.load.cells()}
     rows: list[Row] = []
     for record in records:
-        for point in step_points([record]):
+        for point in step_points([record], records):
             cell = cells.get(point.cell_id)
             if cell is not None and cell.concurrency is not None:
                 rows.append(
