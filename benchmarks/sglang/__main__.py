@@ -5,6 +5,7 @@ reference  make the prompts and their reference again, on the CPU
 bfloat16   what rounding does to acceptance, on the CPU
 grow       make the shipped pair as large as a real one, without changing what it says
 report     the tables of the README from kept rows
+foretold   what the search foretells of the trees from the baselines alone
 """
 
 from __future__ import annotations
@@ -42,40 +43,59 @@ _BYTES = 2
 def main() -> int:
     """Do what is asked."""
     asked = _command().parse_args()
-    if asked.do == "reference":
-        from benchmarks.sglang import reference  # noqa: PLC0415  # the built-in engine is of no use elsewhere
+    return int(asked.act(asked))
 
-        reference.make()
-        return 0
-    if asked.do == "bfloat16":
-        from benchmarks.sglang import bfloat16  # noqa: PLC0415
 
-        for line in bfloat16.compare():
-            print(line, flush=True)
-        return 0
-    if asked.do == "report":
-        from benchmarks.sglang import report  # noqa: PLC0415
+# What one of these needs another may lack: the built-in engine, the GPU, a package that draws.
 
-        exact: report.Judge | None = None
-        if asked.float32:
-            from benchmarks.sglang.float32 import scores  # noqa: PLC0415
 
-            exact = scores
-        for line in report.lines(Kept.read(asked.rows), exact):
-            print(line)
-        if asked.plot:
-            from benchmarks.sglang.plot import draw  # noqa: PLC0415  # it needs a package that a GPU machine may lack
+def _reference(_: argparse.Namespace) -> int:
+    from benchmarks.sglang import reference  # noqa: PLC0415
 
-            draw(Kept.read(asked.rows), asked.plot)
-        return 0
-    if asked.do == "grow":
-        try:
-            grow(asked.out, Sizes(**{field.name: getattr(asked, field.name) for field in fields(Sizes)}))
-        except SpecError as error:
-            print(error, file=sys.stderr)
-            return 2
-        return 0
-    return run(asked)
+    reference.make()
+    return 0
+
+
+def _bfloat16(_: argparse.Namespace) -> int:
+    from benchmarks.sglang import bfloat16  # noqa: PLC0415
+
+    for line in bfloat16.compare():
+        print(line, flush=True)
+    return 0
+
+
+def _report(asked: argparse.Namespace) -> int:
+    from benchmarks.sglang import report  # noqa: PLC0415
+
+    exact: report.Judge | None = None
+    if asked.float32:
+        from benchmarks.sglang.float32 import scores  # noqa: PLC0415
+
+        exact = scores
+    for line in report.lines(Kept.read(asked.rows), exact):
+        print(line)
+    if asked.plot:
+        from benchmarks.sglang.plot import draw  # noqa: PLC0415
+
+        draw(Kept.read(asked.rows), asked.plot)
+    return 0
+
+
+def _foretold(asked: argparse.Namespace) -> int:
+    from benchmarks.sglang.foretold import foretold  # noqa: PLC0415
+
+    for line in foretold(Kept.read(asked.rows)):
+        print(line)
+    return 0
+
+
+def _grow(asked: argparse.Namespace) -> int:
+    try:
+        grow(asked.out, Sizes(**{field.name: getattr(asked, field.name) for field in fields(Sizes)}))
+    except SpecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 def run(asked: argparse.Namespace) -> int:
@@ -166,13 +186,18 @@ def _command() -> argparse.ArgumentParser:
     command = argparse.ArgumentParser(prog="benchmarks.sglang", description=__doc__,
                                       formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parts = command.add_subparsers(dest="do", required=True)
-    parts.add_parser("reference")
-    parts.add_parser("bfloat16")
+    parts.add_parser("reference").set_defaults(act=_reference)
+    parts.add_parser("bfloat16").set_defaults(act=_bfloat16)
     table = parts.add_parser("report")
+    table.set_defaults(act=_report)
     table.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one or more runs, compressed or not")
     table.add_argument("--float32", action="store_true", help="judge replies by the target in float32 as well")
     table.add_argument("--plot", type=Path, help="an SVG of the speeds to write")
+    told = parts.add_parser("foretold")
+    told.set_defaults(act=_foretold)
+    told.add_argument("rows", type=Path, nargs="+")
     one = parts.add_parser("run")
+    one.set_defaults(act=run)
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--budget-s", type=float, default=540.0, help="all of it, servers' ends included")
     one.add_argument("--only", choices=["dflash"], help="stock SGLang alone: no plugin, no tree")
@@ -202,6 +227,7 @@ def _command() -> argparse.ArgumentParser:
     one.add_argument("--command", default="python -m sglang.launch_server")
     one.add_argument("--args", default="", help="more arguments of every server, in one word")
     grown = parts.add_parser("grow")
+    grown.set_defaults(act=_grow)
     grown.add_argument("--out", type=Path, required=True, help="a folder that is not there yet")
     for field in fields(Sizes):
         grown.add_argument(f"--{field.name.replace('_', '-')}", type=int, default=field.default)

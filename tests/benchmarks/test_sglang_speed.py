@@ -1,6 +1,8 @@
 """The speed tables, by rows whose figures are plain."""
 
 from benchmarks.sglang import report
+from benchmarks.sglang.foretold import foretold
+from benchmarks.sglang.prompts import FILE
 from benchmarks.sglang.report_speed import cells, speed
 from benchmarks.sglang.rows import Kept, Machine, Reply, Speed, Traced
 from tests.benchmarks.test_sglang import table
@@ -79,3 +81,18 @@ def test_served_acceptance_is_held_against_the_servers_own_drafts_where_the_text
     assert (line["tokens per step"], line["replayed"], line["ratio"]) == ("2.400", "3.000", "0.800")
     assert line["exact"] == "1 of 2"
     assert not [line for line in report.lines(Kept([rows[3:]])) if "own drafts" in line]
+
+
+def test_the_baselines_of_the_kept_runs_foretell_the_trees_under_one_of_the_accounts():
+    """All of a step's growth by token: as the page says, within 7 % in the mean, and the best trees among its best."""
+    lines = list(foretold(Kept.read(sorted(FILE.parent.glob("h200_grown_*.jsonl.zst")))))
+    rows = table(lines, "speed over no speculation")
+    assert len(rows) == 14
+    assert lines[-1] == "\nMean distance from what was measured: 22%, 19%, 13%, 8%, 7%."
+    worst = {row["setting"] for row in rows[-2:]}
+    last = "100% of a step's growth by token"
+    assert worst == {"64/4", "64/8"} == {row["setting"] for row in rows if row[last] == min(one[last] for one in rows)}
+
+
+def test_without_a_chain_nothing_is_foretold():
+    assert not list(foretold(Kept([[machine("small"), row("none", 100.0), row("8/4", 300.0)]])))
