@@ -27,7 +27,7 @@ def walked(seed, *, deepest=DEPTH):
     return drafted, choices, slots, prefix, accepted
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=16)
 @given(st.integers(0, 2**32 - 1))
 def test_the_walk_is_the_references(seed):
     drafted, choices, slots, prefix, accepted = walked(seed)
@@ -60,7 +60,7 @@ def test_a_walk_that_is_stopped_commits_no_more(deepest):
     assert stopped.ends_B.tolist() == (prefix + stopped.lengths_B).tolist()
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=8)
 @given(st.integers(0, 2**32 - 1))
 def test_moves_put_the_path_in_a_row_in_any_chunks(seed):
     drafted, choices, slots, _, accepted = walked(seed)

@@ -15,7 +15,7 @@ CONTEXT = 40
 UNTOUCHED = 7
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.sampled_from([torch.int32, torch.int64]))
 def test_nodes_stand_behind_their_prefix_and_see_their_ancestors_alone(seed, budget, kind):
     requests, depth = 3, 4
@@ -48,7 +48,7 @@ def test_nodes_stand_behind_their_prefix_and_see_their_ancestors_alone(seed, bud
 
 def test_many_requests_have_their_rows_one_behind_the_other():
     """More than one turn of the kernel's sum over the requests before."""
-    requests, nodes = 300, 2
+    requests, nodes = 140, 2
     drafted = draft(1, (requests, 1, 1))
     prefix = torch.arange(requests) % 5
     table = torch.arange(requests * 8, dtype=torch.int32).view(requests, 8)
