@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import vl_convert
 
 from benchmarks.sglang.report_speed import cells
-from benchmarks.sglang.settings import CHAIN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def draw(kept: Kept, path: Path) -> None:
-    """Write an SVG: tok/s of every tree over no speculation's, and the chain's as a rule."""
-    base, points = _gains(kept)
+    """Write an SVG: tok/s of every tree over the chain's, medians over the rounds."""
+    points = _gains(kept)
     shared = {"x": {"field": "budget", "type": "quantitative", "scale": {"type": "log", "base": 2}, "title": "nodes"}}
     shared["x"] |= {"axis": {"values": [4, 8, 16, 32, 64]}}
-    gain = {"field": "gain", "type": "quantitative", "title": "tok/s ÷ no speculation", "scale": {"zero": False}}
+    gain = {"field": "gain", "type": "quantitative", "title": "tok/s ÷ chain", "scale": {"zero": False}}
     panels = [
         {
             "title": f"{concurrency} at once",
@@ -35,13 +34,13 @@ def draw(kept: Kept, path: Path) -> None:
                     "encoding": shared | {"y": gain, "color": {"field": "topk", "type": "nominal"}},
                 },
                 {
-                    "data": {"values": [{"gain": base[concurrency], "is": "chain"}]},
+                    "data": {"values": [{"gain": 1.0}]},
                     "mark": {"type": "rule", "strokeDash": [4, 3]},
                     "encoding": {"y": gain},
                 },
             ],
         }
-        for concurrency in sorted(base)
+        for concurrency in sorted({one["concurrency"] for one in points})
     ]
     page = {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
@@ -52,13 +51,11 @@ def draw(kept: Kept, path: Path) -> None:
     path.write_text(vl_convert.vegalite_to_svg(json.dumps(page)), encoding="utf-8")
 
 
-def _gains(kept: Kept) -> tuple[dict[int, float], list[dict[str, Any]]]:
-    """The chain's gain by number of users, and every tree's: medians over repeats of tok/s against the same round."""
-    measured = [(cell, median(ratios)) for cell in cells(kept) if (ratios := cell.ratios("of_none"))]
-    chain = {cell.users: gain for cell, gain in measured if cell.setting == CHAIN.name}
+def _gains(kept: Kept) -> list[dict[str, Any]]:
+    """Of every tree its gain at each number of users."""
     points = []
-    for cell, gain in measured:
+    for cell in cells(kept):
         budget, slash, topk = cell.setting.partition("/")
-        if slash and topk.isdigit():
-            points.append({"budget": int(budget), "topk": topk, "concurrency": cell.users, "gain": gain})
-    return chain, points
+        if slash and topk.isdigit() and (ratios := cell.ratios("of_chain")):
+            points.append({"budget": int(budget), "topk": topk, "concurrency": cell.users, "gain": median(ratios)})
+    return points
