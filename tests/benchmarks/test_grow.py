@@ -11,9 +11,13 @@ import safetensors
 from benchmarks.sglang.grow import Sizes, grow
 from benchmarks.sglang.prompts import read
 from benchmarks.sglang.shards import Fill, Tensor, bfloat16, float32, write_model
+from ddtree_tune.builtin.decoder import Decoder, Part, Stream
 from ddtree_tune.builtin.options import PAIR
+from ddtree_tune.builtin.sampling import Sampler, Sampling
+from ddtree_tune.builtin.speculation import Speculation
 from ddtree_tune.builtin.tracer import Tracer
 from ddtree_tune.builtin.weights import load_drafter, load_target
+from ddtree_tune.core.engine import Algorithm
 from ddtree_tune.core.errors import SpecError
 from tests.sglang.harness import ROOT
 
@@ -31,7 +35,21 @@ def traces(pair):
     """Replies, and what is drafted at each of their positions."""
     target = load_target(pair / "target")
     tracer = Tracer(target, load_drafter(pair / "draft", target), window=None, topk=8)
-    return [tracer.trace(one.ids, 48, ignore_eos=False, name="", context=None, family="") for one in read(2)]
+    return [tracer.trace(one.ids, 24, ignore_eos=False, name="", context=None, family="") for one in read(2)]
+
+
+def steps(pair, algorithm, budget, topk):
+    """The tokens of every verify step, by prompt."""
+    target = load_target(pair / "target")
+    drafter = load_drafter(pair / "draft", target)
+    speculation = Speculation.resolve(algorithm, budget, topk, None, drafter.config.block_size)
+    decoder = Decoder(target, drafter, speculation, slots=1, length=512, chunk=256)
+    replies = []
+    for prompt in read(2):
+        stream = Stream(0, Sampler(Sampling(max_tokens=1, temperature=0.0)), target.stop_ids)
+        decoder.read([Part(stream, prompt.ids, last=True)])
+        replies.append([list(decoder.step([stream])[0].tokens) for _ in range(4)])
+    return replies
 
 
 def tensors(file):
@@ -45,9 +63,18 @@ def test_a_grown_pair_says_and_drafts_what_the_shipped_one_does(grown):
     """Candidates and their order equal; log-probabilities but for the order of float32 sums."""
     for small, large in zip(traces(PAIR), traces(grown), strict=True):
         assert small.tokens.tolist() == large.tokens.tolist()
-        assert small.reply_tokens == 48
+        assert small.reply_tokens == 24
         np.testing.assert_array_equal(small.candidates, large.candidates)
         np.testing.assert_allclose(small.log_probs, large.log_probs, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "budget", "topk"), [(Algorithm.CHAIN, 15, 1), (Algorithm.TREE, 16, 4)], ids=["chain", "tree"]
+)
+def test_every_verify_step_of_a_grown_pair_takes_what_the_shipped_ones_takes(grown, algorithm, budget, topk):
+    taken = steps(grown, algorithm, budget, topk)
+    assert taken == steps(PAIR, algorithm, budget, topk)
+    assert max(len(step) for reply in taken for step in reply) > 2  # drafts are accepted
 
 
 def test_what_writes_into_the_stream_is_zero_outside_of_the_corner_and_all_else_is_noise(grown):
