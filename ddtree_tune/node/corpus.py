@@ -12,8 +12,12 @@ import textwrap
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddtree_tune.core.errors import LoadError, boundary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _LONGEST_LINE = 120
 """A slice ends at a line end; with longer lines it could not be cut to length."""
@@ -84,6 +88,11 @@ def folder_corpus(root: Path) -> Corpus:
     if not any(corpus.code) and not any(corpus.prose):
         raise LoadError(f"{root} must hold text files such as .txt, .md or .py, but got none among {len(found)} files")
     return corpus
+
+
+def spread(lines: Sequence[str], most: int) -> Sequence[str]:
+    """Lines from all over a text: how dense its beginning is says little of the rest."""
+    return lines[:: max(1, len(lines) // most)][:most]
 
 
 def _read(path: Path) -> str:

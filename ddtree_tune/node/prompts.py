@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from ddtree_tune.core.errors import LoadError, boundary
-from ddtree_tune.node.corpus import folder_corpus, interpreter_corpus
+from ddtree_tune.node.corpus import folder_corpus, interpreter_corpus, spread
 from ddtree_tune.node.fitting import Divisible, fit
 from ddtree_tune.node.questions import Rewording, numbered, read_tasks, shipped_tasks
 
@@ -151,7 +151,7 @@ class CorpusPrompts:
         )
         self._streams = streams
         self.samples: Mapping[str, str] = {
-            **{kind: "\n".join(_spread(some)) for kind, some in self._lines.items()},
+            **{kind: "\n".join(spread(some, _SAMPLE_LINES)) for kind, some in self._lines.items()},
             **{one.kind: "\n".join(task.prompt for task in one.tasks[:_SAMPLE_LINES]) for one in self._families},
         }
         asked = [(task.family, task.prompt) for some in tasks.values() for task in some]
@@ -294,11 +294,6 @@ def _starts(lines: Sequence[str]) -> NDArray[np.int64]:
         if pair[0]:
             first.setdefault(pair, at)
     return np.fromiter(first.values(), dtype=np.int64)
-
-
-def _spread(lines: Sequence[str]) -> Sequence[str]:
-    """Lines from all over a text: how dense its beginning is says little of the rest."""
-    return lines[:: max(1, len(lines) // _SAMPLE_LINES)][:_SAMPLE_LINES]
 
 
 def _sha(text: str) -> str:

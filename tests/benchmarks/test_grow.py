@@ -21,6 +21,7 @@ from ddtree_tune.core.engine import Algorithm
 from ddtree_tune.core.errors import SpecError
 from tests.sglang.harness import ROOT
 
+pytestmark = pytest.mark.timeout(300)  # matrix products on busy cores, where BLAS has several threads
 SMALL = Sizes(hidden=768, layers=8, heads=8, kv_heads=4, intermediate=512, draft_layers=3)
 
 
