@@ -28,8 +28,9 @@ class Repeat:
     of_none: float | None
     of_chain: float | None
     accept: float | None
-    step_ms: float
-    """Of one step, prefills included: a step gives every request in flight its tokens."""
+    step_ms: float | None
+    """Of one step, prefills included: a step gives every request in flight its tokens. None where nobody knows how
+    many those are."""
     flags: tuple[str, ...]
 
 
@@ -54,6 +55,7 @@ def repeats(kept: Kept) -> list[Repeat]:
         rate = {(one.setting, one.gpu, one.turn, one.concurrency): one.metrics["output_tps"] for one in speeds}
         for one in speeds:
             tps, accept = one.metrics["output_tps"], one.metrics["accept_len"] or None
+            tokens = 1.0 if one.setting == NONE.name else accept
             none, chain = (rate.get((base.name, one.gpu, one.turn, one.concurrency)) for base in (NONE, CHAIN))
             found.append(
                 Repeat(
@@ -63,7 +65,7 @@ def repeats(kept: Kept) -> list[Repeat]:
                     tps / none if none else None,
                     tps / chain if chain else None,
                     accept,
-                    1e3 * (accept or 1.0) * one.metrics["in_flight_mean"] / tps,
+                    1e3 * tokens * one.metrics["in_flight_mean"] / tps if tokens else None,
                     tuple(one.metrics["flags"]),
                 )
             )
@@ -124,7 +126,7 @@ def _grids(by_users: dict[int, list[Cell]]) -> Iterator[str]:
         f"Medians over rounds. The repeats of one tree lie {100 * (median(spreads) - 1):.0f} % apart in the median, "
         f"{100 * (max(spreads) - 1):.0f} % at most."
         if spreads
-        else "One round: nothing says how far repeats lie apart."
+        else "No tree was held against the chain twice: nothing says how far repeats lie apart."
     )
     for users, some in by_users.items():
         ratio = {cell.setting: median(cell.ratios("of_chain")) for cell in _trees(some)}

@@ -39,7 +39,7 @@ def test_the_best_tree_of_each_number_of_users_is_the_one_furthest_above_the_cha
         *(("64", "**16/4**"), ("64", "none"), ("64", "chain")),
     ]
     assert (best[0]["of none"], best[0]["of chain"], best[0]["ms per step"]) == ("2.20", "1.10", "145.5")
-    assert "One round: nothing says how far repeats lie apart." in lines
+    assert "No tree was held against the chain twice: nothing says how far repeats lie apart." in lines
     assert "| 8 |  |  | **1.10** |  |" in lines
     assert [one["setting"] for one in table(lines, "### 64 at once")] == ["none", "chain", "16/4"]
 
@@ -60,6 +60,30 @@ def test_without_a_chain_there_is_no_best_tree_and_no_grid():
     assert [one["setting"] for one in table(lines, HEAD)] == ["none"]
     assert not [line for line in lines if "against the chain" in line]
     assert [one["of chain"] for one in table(lines, "### 8 at once")] == ["", ""]
+
+
+def test_a_step_of_unknown_tokens_has_no_length_and_one_of_no_speculation_gives_one():
+    """8 requests at 100 tok/s are 80 ms a token; at 200 tok/s and 4 tokens a step 160 ms."""
+    some = [row("none", 100.0), row("chain", 200.0, accept=4.0), row("8/4", 220.0)]
+    lengths = {one["setting"]: one["ms per step"] for one in table(list(speed(Kept([some]))), "### 8 at once")}
+    assert lengths == {"none": "80.00", "chain": "160.00", "8/4": ""}
+
+
+def test_a_cut_round_a_failed_cell_and_a_setting_of_one_gpu_leave_the_other_ratios_alone():
+    """Round 1 ended behind the chain on GPU 0 and behind no speculation on GPU 1, whose chain gave no rate."""
+    some = [row("none", 100.0), row("chain", 200.0), row("8/4", 240.0), row("16/4", None)]
+    some += [row("none", 110.0, turn=1), row("chain", 220.0, turn=1)]
+    some += [row("none", 100.0, gpu=1), row("chain", 160.0, gpu=1), row("4/2", 200.0, gpu=1)]
+    some += [row("none", 120.0, gpu=1, turn=1), row("chain", None, gpu=1, turn=1), row("4/2", 300.0, gpu=1, turn=1)]
+    lines = list(speed(Kept([some])))
+    shown = {one["setting"]: one for one in table(lines, "### 8 at once")}
+    assert list(shown) == ["none", "chain", "4/2", "8/4"]
+    assert {name: one["repeats"] for name, one in shown.items()} == {"none": "4", "chain": "3", "4/2": "2", "8/4": "1"}
+    assert (shown["4/2"]["of none"], shown["4/2"]["of chain"]) == ("2.25", "1.25")
+    assert (shown["8/4"]["of none"], shown["8/4"]["of chain"]) == ("2.40", "1.20")
+    assert (shown["none"]["of chain"], shown["chain"]["of none"]) == ("0.50", "2.00")
+    assert table(lines, HEAD)[0]["setting"] == "**4/2**"
+    assert "No tree was held against the chain twice: nothing says how far repeats lie apart." in lines
 
 
 def test_pairs_are_told_apart_and_runs_of_one_pair_stand_together():
