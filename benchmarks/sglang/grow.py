@@ -60,8 +60,8 @@ def grow(out: Path, sizes: Sizes, shipped: Path = PAIR) -> None:
         SpecError: the pair cannot grow to these sizes, or the folder is there.
     """
     target, draft = _Shipped.read(shipped / "target"), _Shipped.read(shipped / "draft")
-    _check(target, sizes.layers, sizes)
-    _check(draft, sizes.draft_layers, sizes)
+    _check(target, "layers", sizes.layers, sizes)
+    _check(draft, "draft-layers", sizes.draft_layers, sizes)
     if out.exists():
         raise SpecError(f"{out} must not be there yet, but it is; give another folder or remove it")
     for part, model, layers in (("target", target, sizes.layers), ("draft", draft, sizes.draft_layers)):
@@ -95,7 +95,7 @@ class _Shipped:
         return int(self.config["hidden_size"])
 
 
-def _check(model: _Shipped, layers: int, sizes: Sizes) -> None:
+def _check(model: _Shipped, name_of_layers: str, layers: int, sizes: Sizes) -> None:
     config = model.config
     ratio = sizes.hidden / model.hidden
     if ratio < 1 or math.log(ratio, 4) % 1:
@@ -104,7 +104,7 @@ def _check(model: _Shipped, layers: int, sizes: Sizes) -> None:
             f"stays exact in bfloat16, but got {sizes.hidden}; give {4 * model.hidden} or {16 * model.hidden}"
         )
     for name, grown, least in (
-        ("layers", layers, config["num_hidden_layers"]),
+        (name_of_layers, layers, config["num_hidden_layers"]),
         ("heads", sizes.heads, config["num_attention_heads"]),
         ("kv-heads", sizes.kv_heads, config["num_key_value_heads"]),
         ("intermediate", sizes.intermediate, config["intermediate_size"]),

@@ -104,7 +104,8 @@ def test_what_writes_into_the_stream_is_zero_outside_of_the_corner_and_all_else_
     ("sizes", "says"),
     [
         (Sizes(hidden=384), "hidden must be 192 times a power of 4, .* but got 384; give 768 or 3072"),
-        (Sizes(layers=5), "layers must be at least the 6 that were trained, but got 5"),
+        (Sizes(layers=5), "^layers must be at least the 6 that were trained, but got 5"),
+        (Sizes(draft_layers=1), "^draft-layers must be at least the 2 that were trained, but got 1"),
         (Sizes(heads=32, kv_heads=8), "heads must be 2 times kv-heads, .* but got 32 and 8"),
         (Sizes(intermediate=100), "intermediate must be at least the 384 that were trained, but got 100"),
     ],
